@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 
 use crate::card::CardState;
 use crate::error::{Classify, Failure};
+use crate::numbers;
 
 /// One BAR of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,27 +52,39 @@ impl Bar {
         self.access(|bar| Ok(usize::try_from(bar.size()).unwrap_or(usize::MAX)))
     }
 
-    fn read32(&self, offset: u64) -> Result<u32, Failure> {
+    fn read32(&self, #[pyo3(from_py_with = numbers::offset)] offset: u64) -> Result<u32, Failure> {
         self.access(|bar| bar.read32(BarOffset::new(offset)))
     }
 
-    fn write32(&self, offset: u64, value: u32) -> Result<(), Failure> {
+    fn write32(
+        &self,
+        #[pyo3(from_py_with = numbers::offset)] offset: u64,
+        #[pyo3(from_py_with = numbers::value)] value: u32,
+    ) -> Result<(), Failure> {
         self.access(|bar| bar.write32(BarOffset::new(offset), value))
     }
 
-    fn read64(&self, offset: u64) -> Result<u64, Failure> {
+    fn read64(&self, #[pyo3(from_py_with = numbers::offset)] offset: u64) -> Result<u64, Failure> {
         self.access(|bar| bar.read64(BarOffset::new(offset)))
     }
 
-    fn write64(&self, offset: u64, value: u64) -> Result<(), Failure> {
+    fn write64(
+        &self,
+        #[pyo3(from_py_with = numbers::offset)] offset: u64,
+        #[pyo3(from_py_with = numbers::value)] value: u64,
+    ) -> Result<(), Failure> {
         self.access(|bar| bar.write64(BarOffset::new(offset), value))
     }
 
-    fn __getitem__(&self, offset: u64) -> Result<u32, Failure> {
+    fn __getitem__(&self, #[pyo3(from_py_with = numbers::offset)] offset: u64) -> Result<u32, Failure> {
         self.read32(offset)
     }
 
-    fn __setitem__(&self, offset: u64, value: u32) -> Result<(), Failure> {
+    fn __setitem__(
+        &self,
+        #[pyo3(from_py_with = numbers::offset)] offset: u64,
+        #[pyo3(from_py_with = numbers::value)] value: u32,
+    ) -> Result<(), Failure> {
         self.write32(offset, value)
     }
 

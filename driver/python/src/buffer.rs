@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fpga_driver::{DmaAccess, SharedMemory};
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
-use pyo3::types::{PyMemoryView, PyTuple};
+use pyo3::types::{PyMemoryView, PyString, PyTuple};
 use pyo3::{ffi, intern};
 
 use crate::card::{Card, CardState};
 use crate::error::{Class, Failure};
+use crate::export::Export;
+use crate::foreign::Foreign;
 use crate::memory::{Region, brief};
+use crate::numbers;
 use crate::wait;
 
 /// DMA memory of a card. It supports the buffer protocol, and DLPack through numpy.
@@ -53,14 +55,19 @@ impl Buffer {
         object: &Bound<'_, PyAny>,
         access: DmaAccess,
     ) -> Result<Self, Failure> {
-        let export = PyUntypedBuffer::get(object)?;
-        if !export.is_c_contiguous() && !export.is_fortran_contiguous() {
-            return Err(Failure::value("the bytes of the object are not contiguous".to_owned()));
+        let export = Export::get(object)?;
+        if !export.is_contiguous() {
+            return Err(Failure::value(
+                "the bytes of the object are not contiguous: register memory without gaps".to_owned(),
+            ));
         }
-        if export.readonly() && access.device_writes() {
+        if export.is_read_only() && access.device_writes() {
             return Err(Failure::value("the object is read-only: register it with access='read'".to_owned()));
         }
-        let (pointer, length) = (export.buf_ptr().cast::<u8>(), export.len_bytes());
+        let (pointer, length) = (export.pointer(), export.len());
+        if length == 0 {
+            return Err(Failure::value("the object has 0 bytes: register 1 page or more".to_owned()));
+        }
         // SAFETY: the export keeps `length` contiguous bytes at its pointer mapped and initialised until it is released, which its owner
         // does: the memory itself, with its last clone. This package accesses them as shared memory only, and writes them (the card does)
         // only if the object is writable.
@@ -220,6 +227,18 @@ impl Buffer {
         (1, 0)
     }
 
+    /// Copies the bytes of an object of the same size into the memory, for `_async`.
+    fn _load(&self, py: Python<'_>, source: &Bound<'_, PyAny>) -> Result<(), Failure> {
+        let (region, source) = (self.region()?, Foreign::readable(source)?);
+        copied(py.detach(|| region.memory.memory().copy_from(0, source.view(), 0, source.len())))
+    }
+
+    /// Copies the memory into an object of the same size, for `_async`.
+    fn _store(&self, py: Python<'_>, target: &Bound<'_, PyAny>) -> Result<(), Failure> {
+        let (region, target) = (self.region()?, Foreign::writable(target)?);
+        copied(py.detach(|| target.view().copy_from(0, region.memory.memory(), 0, target.len())))
+    }
+
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         if self.is_busy() {
             return Err(self.busy());
@@ -270,6 +289,18 @@ impl Drop for Buffer {
     }
 }
 
+fn copied(result: Result<(), fpga_driver::errors::MemoryError>) -> Result<(), Failure> {
+    result.map_err(|error| Failure::value(error.to_string()))
+}
+
+/// Reads the shape of an array: a size, or a sequence of sizes.
+fn sizes(shape: &Bound<'_, PyAny>) -> Result<Vec<usize>, Failure> {
+    if shape.is_instance_of::<PyString>() || shape.try_iter().is_err() {
+        return Ok(vec![numbers::shape(shape)?]);
+    }
+    shape.try_iter()?.map(|size| Ok(numbers::shape(&size?)?)).collect()
+}
+
 /// Converts the name of an access: the card reads memory for H2C, and writes it for C2H.
 fn access(name: &str) -> Result<DmaAccess, Failure> {
     match name {
@@ -282,7 +313,11 @@ fn access(name: &str) -> Result<DmaAccess, Failure> {
 
 #[pymethods]
 impl Card {
-    fn buffer(&self, py: Python<'_>, length: usize) -> Result<Buffer, Failure> {
+    fn buffer(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers::length)] length: usize,
+    ) -> Result<Buffer, Failure> {
         Buffer::allocate(py, self.state(), length)
     }
 
@@ -306,11 +341,13 @@ impl Card {
         if dtype.getattr(intern!(py, "hasobject"))?.extract()? {
             return Err(Failure::value(format!("dtype {dtype}: a card cannot move Python objects")));
         }
-        let sizes: Vec<usize> = match shape.extract::<usize>() {
-            Ok(size) => vec![size],
-            Err(_) => shape.extract()?,
-        };
+        let sizes = sizes(shape)?;
         let item: usize = dtype.getattr(intern!(py, "itemsize"))?.extract()?;
+        if item == 0 {
+            return Err(Failure::value(format!(
+                "dtype {dtype} has elements of 0 bytes: give their length, such as 'S16'"
+            )));
+        }
         let length = sizes.iter().try_fold(item, |length, size| length.checked_mul(*size));
         let length = length.ok_or_else(|| Failure::value("the array is too large".to_owned()))?;
         let shape = PyTuple::new(py, sizes)?;
@@ -319,14 +356,17 @@ impl Card {
         }
         let buffer = Bound::new(py, Buffer::allocate(py, self.state(), length)?)?;
         // The array has the type's byte order and fields; its base is the buffer.
-        let bytes = numpy.call_method1(intern!(py, "frombuffer"), (buffer, "u1"))?;
-        let array = bytes.call_method1(intern!(py, "view"), (dtype,))?;
-        Ok(array.call_method1(intern!(py, "reshape"), (shape,))?)
+        Ok(numpy.call_method1(intern!(py, "ndarray"), (shape, dtype, buffer))?)
     }
 
     fn device_address(&self, memory: &Bound<'_, PyAny>) -> Result<u64, Failure> {
-        let export = PyUntypedBuffer::get(memory)?;
-        let found = self.state().regions().find(export.buf_ptr().addr(), export.len_bytes());
+        let export = Export::get(memory)?;
+        if !export.is_contiguous() {
+            return Err(Failure::value(
+                "the array is not contiguous: ask for the address of an array without steps".to_owned(),
+            ));
+        }
+        let found = self.state().regions().find(export.pointer().addr(), export.len());
         let place = found.ok_or_else(|| {
             Failure::value(
                 "the object is not in DMA memory of this card: use card.allocate or card.register".to_owned(),

@@ -11,6 +11,7 @@ use crate::bar::{Bar, BarRole};
 use crate::channel::{Channels, Shared, Side};
 use crate::error::{Class, Failure};
 use crate::memory::{Regions, brief};
+use crate::numbers;
 use crate::owned::Close;
 use crate::wait;
 
@@ -214,10 +215,10 @@ fn open(
     name: &str,
     interrupts: bool,
     observe: bool,
-    dma_bar: Option<u8>,
-    cdma_offset: Option<u64>,
+    #[pyo3(from_py_with = numbers::dma_bar)] dma_bar: Option<u8>,
+    #[pyo3(from_py_with = numbers::cdma_offset)] cdma_offset: Option<u64>,
     network_interface: Option<bool>,
-    card_memory: Option<(u64, u64)>,
+    #[pyo3(from_py_with = numbers::card_memory)] card_memory: Option<(u64, u64)>,
 ) -> Result<Card, Failure> {
     let mut options = OpenOptions::default().observe(observe).network_interface(match network_interface {
         None => NetworkInterface::BySubsystem,

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use crate::card::Card;
 use crate::error::{Class, Classify, Failure};
+use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::wait;
 
@@ -41,9 +42,9 @@ impl Cdma {
     fn copy(
         &self,
         py: Python<'_>,
-        source: u64,
-        destination: u64,
-        length: u64,
+        #[pyo3(from_py_with = numbers::source)] source: u64,
+        #[pyo3(from_py_with = numbers::destination)] destination: u64,
+        #[pyo3(from_py_with = numbers::length)] length: u64,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
         let (source, destination) = (CardAddr::new(source), CardAddr::new(destination));
@@ -90,7 +91,11 @@ impl Cdma {
 #[pymethods]
 impl Card {
     #[pyo3(signature = (offset = None))]
-    fn cdma(&self, py: Python<'_>, offset: Option<u64>) -> Result<Cdma, Failure> {
+    fn cdma(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers::offset)] offset: Option<u64>,
+    ) -> Result<Cdma, Failure> {
         let card = self.state().get()?;
         let engine = wait::detached(py, || match offset {
             Some(offset) => card.cdma_at(fpga_driver::BarOffset::new(offset)),

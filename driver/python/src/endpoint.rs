@@ -24,6 +24,7 @@ use pyo3::types::PyDict;
 
 use crate::card::{Card, CardState};
 use crate::error::{Class, Classify, Failure};
+use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::record::record;
 use crate::wait::{self, SIGNAL_INTERVAL};
@@ -136,10 +137,10 @@ fn seconds(span: f64, what: &str) -> Result<Duration, Failure> {
 
 fn region_of(remote: &Bound<'_, PyAny>) -> PyResult<RemoteRegion> {
     Ok(RemoteRegion {
-        node: NodeId::new(remote.getattr("node")?.extract()?),
-        address: CardAddr::new(remote.getattr("address")?.extract()?),
-        length: remote.getattr("length")?.extract()?,
-        key: remote.getattr("key")?.extract()?,
+        node: NodeId::new(numbers::node(&remote.getattr("node")?)?),
+        address: CardAddr::new(numbers::address(&remote.getattr("address")?)?),
+        length: numbers::length(&remote.getattr("length")?)?,
+        key: numbers::key(&remote.getattr("key")?)?,
     })
 }
 
@@ -292,13 +293,25 @@ impl Endpoint {
         self.state.endpoint.is_closed()
     }
 
-    fn open_region(&self, py: Python<'_>, peer: u32, address: u64, length: u64) -> Result<Region, Failure> {
+    fn open_region(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers::peer)] peer: u32,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
+        #[pyo3(from_py_with = numbers::length)] length: u64,
+    ) -> Result<Region, Failure> {
         let range = CardRange::new(CardAddr::new(address), length);
         let handle = self.state.get(py)?.open_region(NodeId::new(peer), range)?;
         Ok(Region { state: Arc::clone(&self.state), handle: Window::Write(handle) })
     }
 
-    fn open_readable(&self, py: Python<'_>, peer: u32, address: u64, length: u64) -> Result<Region, Failure> {
+    fn open_readable(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers::peer)] peer: u32,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
+        #[pyo3(from_py_with = numbers::length)] length: u64,
+    ) -> Result<Region, Failure> {
         let range = CardRange::new(CardAddr::new(address), length);
         let handle = self.state.get(py)?.open_readable(NodeId::new(peer), range)?;
         Ok(Region { state: Arc::clone(&self.state), handle: Window::Read(handle) })
@@ -309,12 +322,12 @@ impl Endpoint {
     fn send(
         &self,
         py: Python<'_>,
-        address: u64,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
         remote: &Bound<'_, PyAny>,
-        offset: u64,
-        length: Option<u64>,
+        #[pyo3(from_py_with = numbers::offset)] offset: u64,
+        #[pyo3(from_py_with = numbers::length)] length: Option<u64>,
         notify: &str,
-        priority: u8,
+        #[pyo3(from_py_with = numbers::priority)] priority: u8,
         scheme: Option<&str>,
         deadline: Option<f64>,
     ) -> Result<Pending, Failure> {
@@ -341,17 +354,17 @@ impl Endpoint {
         &self,
         py: Python<'_>,
         remote: &Bound<'_, PyAny>,
-        offset: u64,
-        address: u64,
-        length: u64,
-        priority: u8,
+        #[pyo3(from_py_with = numbers::offset)] offset: u64,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
+        #[pyo3(from_py_with = numbers::length)] length: u64,
+        #[pyo3(from_py_with = numbers::priority)] priority: u8,
         scheme: Option<&str>,
         deadline: Option<f64>,
     ) -> Result<Pending, Failure> {
         let options = send_options(priority, scheme, deadline)?;
         let source = RemoteReadable {
-            node: NodeId::new(remote.getattr("node")?.extract()?),
-            length: remote.getattr("length")?.extract()?,
+            node: NodeId::new(numbers::node(&remote.getattr("node")?)?),
+            length: numbers::length(&remote.getattr("length")?)?,
             mailbox: region_of(&remote.getattr("mailbox")?)?,
         };
         let endpoint = self.state.get(py)?;
@@ -374,7 +387,7 @@ impl Endpoint {
     fn peer<'py>(
         &self,
         py: Python<'py>,
-        node: u32,
+        #[pyo3(from_py_with = numbers::node)] node: u32,
         timeout: f64,
         poll: Vec<Py<Endpoint>>,
     ) -> Result<Bound<'py, PyAny>, Failure> {
@@ -789,19 +802,19 @@ impl Card {
         py: Python<'_>,
         scheme: &str,
         other_schemes: Vec<String>,
-        channel: Option<u8>,
-        read_channel: Option<u8>,
-        segment: Option<u32>,
-        big_threshold: Option<u32>,
-        event_ring: u32,
-        event_line: u8,
-        incarnation: Option<u32>,
+        #[pyo3(from_py_with = numbers::channel)] channel: Option<u8>,
+        #[pyo3(from_py_with = numbers::read_channel)] read_channel: Option<u8>,
+        #[pyo3(from_py_with = numbers::segment)] segment: Option<u32>,
+        #[pyo3(from_py_with = numbers::big_threshold)] big_threshold: Option<u32>,
+        #[pyo3(from_py_with = numbers::event_ring)] event_ring: u32,
+        #[pyo3(from_py_with = numbers::event_line)] event_line: u8,
+        #[pyo3(from_py_with = numbers::incarnation)] incarnation: Option<u32>,
         incarnation_file: Option<PathBuf>,
-        packets: Option<u32>,
-        transfers: Option<u32>,
-        destinations: Option<u32>,
-        source_alignment: Option<u32>,
-        window: Option<u32>,
+        #[pyo3(from_py_with = numbers::packets)] packets: Option<u32>,
+        #[pyo3(from_py_with = numbers::transfers)] transfers: Option<u32>,
+        #[pyo3(from_py_with = numbers::destinations)] destinations: Option<u32>,
+        #[pyo3(from_py_with = numbers::source_alignment)] source_alignment: Option<u32>,
+        #[pyo3(from_py_with = numbers::window)] window: Option<u32>,
         round_trip: Option<f64>,
         timeout: Option<f64>,
         give_up: Option<f64>,

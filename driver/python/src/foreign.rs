@@ -1,36 +1,33 @@
-//! Memory of Python objects: any contiguous object with the buffer protocol, such as `bytes`, `bytearray`, `memoryview`, `numpy.ndarray`.
+//! Memory of Python objects: any object with the buffer protocol whose elements lie in the order of their indices, such as `bytes`,
+//! `memoryview`, a C-contiguous `numpy.ndarray`. Arrays in another order are refused: the order of memory is not the one that the program sees.
 
 use std::io;
 use std::sync::OnceLock;
 
 use fpga_driver::{ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
 use crate::buffer::Buffer;
 use crate::error::Failure;
+use crate::export::{Export, out_of_order};
 use crate::memory::{Place, Regions};
 
 /// Exported memory of a Python object. The exporter neither frees nor resizes it until this is dropped.
 pub(crate) struct Foreign {
     /// Before `export`, so that it is dropped first. `None`: empty memory. Made when it is used.
     memory: OnceLock<Option<SharedMemory>>,
-    export: PyUntypedBuffer,
+    export: Export,
 }
 
 impl Foreign {
     /// Exports the bytes of `object`.
     ///
     /// # Errors
-    /// `TypeError` if it has no buffer protocol, `ValueError` if its bytes are not contiguous.
+    /// `TypeError` if it has no bytes or its elements are Python objects, `ValueError` if they are not in C order.
     pub(crate) fn readable(object: &Bound<'_, PyAny>) -> Result<Self, Failure> {
-        let export = PyUntypedBuffer::get(object)?;
-        let is_contiguous = export.is_c_contiguous() || export.is_fortran_contiguous();
-        if !is_contiguous {
-            return Err(Failure::value(
-                "the bytes of the object are not contiguous: copy it first, such as with numpy.ascontiguousarray"
-                    .to_owned(),
-            ));
+        let export = Export::get(object)?;
+        if !export.is_in_order() {
+            return Err(out_of_order());
         }
         Ok(Self { memory: OnceLock::new(), export })
     }
@@ -42,7 +39,7 @@ impl Foreign {
     pub(crate) fn writable(object: &Bound<'_, PyAny>) -> Result<Self, Failure> {
         let foreign = Self::readable(object)?;
         // A buffer exports itself as read-only while a transfer of it is in flight, which does not concern the next transfer.
-        if foreign.export.readonly() && !object.is_exact_instance_of::<Buffer>() {
+        if foreign.export.is_read_only() && !object.is_exact_instance_of::<Buffer>() {
             return Err(Failure::value(
                 "the object is read-only: give a bytearray or a writable array".to_owned(),
             ));
@@ -52,17 +49,17 @@ impl Foreign {
 
     /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.export.len_bytes()
+        self.export.len()
     }
 
     /// The part of DMA memory that the object lies in.
     pub(crate) fn place(&self, regions: &Regions) -> Option<Place> {
-        regions.find(self.export.buf_ptr().addr(), self.len())
+        regions.find(self.export.pointer().addr(), self.len())
     }
 
     fn memory(&self) -> Option<&SharedMemory> {
         let make = || {
-            let (pointer, length) = (self.export.buf_ptr().cast::<u8>(), self.len());
+            let (pointer, length) = (self.export.pointer(), self.len());
             // SAFETY: the export is contiguous, so `length` bytes at its pointer are mapped and initialised until it is released, which
             // happens after `memory` is dropped. This package makes no references to them except views of shared memory; Python code of
             // other threads may change them meanwhile, as another process may. Read-only exports are only read (`readable`'s users).

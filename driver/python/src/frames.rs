@@ -19,6 +19,7 @@ use pyo3::types::PyBytes;
 use crate::card::{Card, CardState};
 use crate::error::{Class, Classify as _, Failure};
 use crate::foreign::Foreign;
+use crate::numbers;
 use crate::owned::{Close as _, Owned};
 use crate::record::record;
 use crate::wait;
@@ -158,7 +159,12 @@ impl Publisher {
     }
 
     #[pyo3(signature = (host = "127.0.0.1", port = 0))]
-    fn listen(&self, py: Python<'_>, host: &str, port: u16) -> Result<(String, u16), Failure> {
+    fn listen(
+        &self,
+        py: Python<'_>,
+        host: &str,
+        #[pyo3(from_py_with = numbers::port)] port: u16,
+    ) -> Result<(String, u16), Failure> {
         let address = address(host, port)?;
         let bound = self.0.with(py, |publisher| Ok(publisher.listen(address)?))?;
         Ok((bound.ip().to_string(), bound.port()))
@@ -426,10 +432,10 @@ impl Card {
     fn publisher(
         &self,
         py: Python<'_>,
-        max_data_length: u64,
-        max_value_length: u32,
-        slots: Option<u32>,
-        subscribers: Option<u32>,
+        #[pyo3(from_py_with = numbers::max_data_length)] max_data_length: u64,
+        #[pyo3(from_py_with = numbers::max_value_length)] max_value_length: u32,
+        #[pyo3(from_py_with = numbers::slots)] slots: Option<u32>,
+        #[pyo3(from_py_with = numbers::subscribers)] subscribers: Option<u32>,
         heartbeat: Option<f64>,
         max_silence: Option<f64>,
     ) -> Result<Publisher, Failure> {
@@ -454,8 +460,8 @@ impl Card {
         &self,
         py: Python<'_>,
         host: &str,
-        port: u16,
-        slots: Option<u32>,
+        #[pyo3(from_py_with = numbers::port)] port: u16,
+        #[pyo3(from_py_with = numbers::slots)] slots: Option<u32>,
         timeout: Option<f64>,
         poll: Vec<Py<Publisher>>,
         max_silence: Option<f64>,

@@ -8,11 +8,12 @@ use fpga_driver::backend::Clock;
 use fpga_driver::user_interrupt::{Delivery, UserInterruptError};
 use fpga_driver::{Error, UserInterrupts};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::card::{Card, CardState};
 use crate::error::{Class, Classify, Failure};
 use crate::info::dataclass;
+use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::wait;
 
@@ -199,7 +200,8 @@ const STEP: Duration = Duration::from_micros(100);
 #[pymethods]
 impl Card {
     #[pyo3(signature = (*lines))]
-    fn user_interrupt(&self, py: Python<'_>, lines: Vec<u8>) -> Result<PyUserInterrupt, Failure> {
+    fn user_interrupt(&self, py: Python<'_>, lines: &Bound<'_, PyTuple>) -> Result<PyUserInterrupt, Failure> {
+        let lines: Vec<u8> = numbers::line(lines)?;
         if lines.is_empty() {
             return Err(Failure::value("no line: give one or more of 0 to 15".to_owned()));
         }

@@ -12,6 +12,7 @@ use pyo3::types::PyDict;
 use crate::card::{Card, CardState};
 use crate::error::{Class, Classify, Failure};
 use crate::info::dataclass;
+use crate::numbers;
 use crate::wait;
 
 /// Register map, and the card whose registers it describes.
@@ -154,7 +155,11 @@ impl Map {
     }
 
     /// Name of a value; `None` if it has none.
-    fn label(&self, name: &str, value: u32) -> Result<Option<&str>, Failure> {
+    fn label(
+        &self,
+        name: &str,
+        #[pyo3(from_py_with = numbers::value)] value: u32,
+    ) -> Result<Option<&str>, Failure> {
         let named = self.find(name)?;
         Ok(self.map.values(named).and_then(|values| values.name_of(value)))
     }

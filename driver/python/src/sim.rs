@@ -17,6 +17,7 @@ use pyo3::types::{PyBytes, PyString};
 use crate::card::{Card, CardState};
 use crate::error::{Class, Failure};
 use crate::foreign::Foreign;
+use crate::numbers;
 use crate::wait;
 
 /// Largest number of bytes of one `peek`.
@@ -65,10 +66,10 @@ impl Network {
         loss: f64,
         duplicates: f64,
         damage: f64,
-        reorder: usize,
+        #[pyo3(from_py_with = numbers::reorder)] reorder: usize,
         delay: f64,
         rate: Option<f64>,
-        seed: u64,
+        #[pyo3(from_py_with = numbers::seed)] seed: u64,
         threaded: bool,
     ) -> Result<Self, Failure> {
         let mut builder = SimNetwork::builder().seed(seed);
@@ -106,13 +107,17 @@ impl Network {
         self.0.card_count()
     }
 
-    fn __getitem__(&self, index: usize) -> Result<SimulatedCard, Failure> {
-        let memory = self.0.with_card(index, |card| {
+    fn __getitem__(
+        &self,
+        #[pyo3(from_py_with = numbers::index)] index: i64,
+    ) -> Result<SimulatedCard, Failure> {
+        let place = usize::try_from(index).unwrap_or(usize::MAX);
+        let memory = self.0.with_card(place, |card| {
             let memory = &card.description().memory;
             CardRange::new(CardAddr::new(memory.base), memory.size)
         });
         match memory {
-            Some(memory) => Ok(SimulatedCard { network: self.0.clone(), index, memory: Some(memory) }),
+            Some(memory) => Ok(SimulatedCard { network: self.0.clone(), index: place, memory: Some(memory) }),
             None => {
                 let count = quantity(self.0.card_count(), "card");
                 Err(PyIndexError::new_err(format!("there is no card {index}; the network has {count}"))
@@ -124,7 +129,9 @@ impl Network {
     /// Opens all cards.
     #[pyo3(signature = (*, interrupts = false))]
     fn open(&self, py: Python<'_>, interrupts: bool) -> Result<Vec<Card>, Failure> {
-        (0..self.0.card_count()).map(|index| self.__getitem__(index)?.open(py, interrupts)).collect()
+        (0..self.0.card_count())
+            .map(|index| self.__getitem__(i64::try_from(index).unwrap_or(i64::MAX))?.open(py, interrupts))
+            .collect()
     }
 
     #[getter]
@@ -185,8 +192,8 @@ impl Network {
 /// Descriptions of cards from a number, or from a sequence of names.
 fn descriptions(cards: Option<&Bound<'_, PyAny>>) -> Result<Vec<CardDescription>, Failure> {
     let Some(cards) = cards else { return Ok(vec![CardDescription::default()]) };
-    if let Ok(count) = cards.extract::<u16>() {
-        return Ok((0..count).map(|_| CardDescription::default()).collect());
+    if cards.hasattr("__index__")? {
+        return Ok((0..numbers::cards::<u16>(cards)?).map(|_| CardDescription::default()).collect());
     }
     if let Ok(name) = cards.cast::<PyString>() {
         return Ok(vec![description(&name.to_cow()?)?]);
@@ -233,8 +240,8 @@ impl SimulatedCard {
     fn peek<'py>(
         &self,
         py: Python<'py>,
-        address: u64,
-        length: usize,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
+        #[pyo3(from_py_with = numbers::length)] length: usize,
     ) -> Result<Bound<'py, PyBytes>, Failure> {
         if length > MAX_PEEK {
             return Err(Failure::value(format!("a peek of {length} bytes: at most {MAX_PEEK}")));
@@ -245,17 +252,29 @@ impl SimulatedCard {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    fn poke(&self, address: u64, data: &Bound<'_, PyAny>) -> Result<(), Failure> {
+    fn poke(
+        &self,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> Result<(), Failure> {
         let bytes = Foreign::readable(data)?.to_vec();
         self.with(|card| card.poke(CardAddr::new(address), &bytes))?
             .map_err(|error| Failure::new(Class::Range, error.to_string()))
     }
 
-    fn poison(&self, address: u64, length: u64) -> Result<(), Failure> {
+    fn poison(
+        &self,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
+        #[pyo3(from_py_with = numbers::length)] length: u64,
+    ) -> Result<(), Failure> {
         self.with(|card| card.poison(CardAddr::new(address), length))
     }
 
-    fn silence(&self, address: u64, length: u64) -> Result<(), Failure> {
+    fn silence(
+        &self,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
+        #[pyo3(from_py_with = numbers::length)] length: u64,
+    ) -> Result<(), Failure> {
         self.with(|card| card.silence(CardAddr::new(address), length))
     }
 
@@ -297,12 +316,16 @@ impl SimulatedCard {
         self.network.replug(self.index);
     }
 
-    fn set_user_interrupt(&self, line: u8, asserted: bool) -> Result<(), Failure> {
+    fn set_user_interrupt(
+        &self,
+        #[pyo3(from_py_with = numbers::line)] line: u8,
+        asserted: bool,
+    ) -> Result<(), Failure> {
         self.network.set_user_interrupt(self.index, Self::line(line)?, asserted);
         Ok(())
     }
 
-    fn pulse_user_interrupt(&self, line: u8) -> Result<bool, Failure> {
+    fn pulse_user_interrupt(&self, #[pyo3(from_py_with = numbers::line)] line: u8) -> Result<bool, Failure> {
         Ok(self.network.pulse_user_interrupt(self.index, Self::line(line)?).unwrap_or(false))
     }
 

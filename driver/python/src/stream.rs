@@ -19,6 +19,7 @@ use crate::advice::render;
 use crate::card::{Card, CardState};
 use crate::error::{Class, Classify, Failure};
 use crate::foreign::Foreign;
+use crate::numbers;
 use crate::owned::{Close as _, Owned};
 use crate::record::record;
 use crate::wait::{self, SIGNAL_INTERVAL};
@@ -523,7 +524,11 @@ impl Packets {
 
 #[pymethods]
 impl Card {
-    fn h2c_stream(&self, py: Python<'_>, number: u8) -> Result<H2cStream, Failure> {
+    fn h2c_stream(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers::number)] number: u8,
+    ) -> Result<H2cStream, Failure> {
         H2cStream::open(py, &self.0, number)
     }
 
@@ -531,9 +536,9 @@ impl Card {
     fn c2h_stream(
         &self,
         py: Python<'_>,
-        number: u8,
-        buffers: u32,
-        buffer_size: usize,
+        #[pyo3(from_py_with = numbers::number)] number: u8,
+        #[pyo3(from_py_with = numbers::buffers)] buffers: u32,
+        #[pyo3(from_py_with = numbers::buffer_size)] buffer_size: usize,
     ) -> Result<C2hStream, Failure> {
         let options = C2hStreamOptions::default().buffers(buffers).buffer_size(buffer_size);
         C2hStream::open(py, &self.0, number, options)

@@ -1,36 +1,11 @@
 //! Batches: one call for many small transfers of DMA memory.
 
 use fpga_driver::{CardAddr, MemoryHandle, SubmitError, Ticket, WaitOptions};
-use pyo3::buffer::PyBuffer;
-use pyo3::prelude::*;
 
 use super::engine::{Engine, either};
 use crate::error::{Class, Failure};
 use crate::memory::{Place, Use};
-
-/// Offsets or addresses: one number for each transfer.
-pub(super) struct Numbers(Vec<u64>);
-
-impl Numbers {
-    /// Reads an array of 64-bit integers (numpy, `array.array`), or any sequence of integers.
-    ///
-    /// # Errors
-    /// `ValueError` for negative numbers, `TypeError` for other objects.
-    pub(super) fn read(py: Python<'_>, object: &Bound<'_, PyAny>, what: &str) -> Result<Self, Failure> {
-        if let Ok(buffer) = PyBuffer::<u64>::get(object) {
-            return Ok(Self(buffer.to_vec(py)?));
-        }
-        if let Ok(buffer) = PyBuffer::<i64>::get(object) {
-            let numbers = buffer.to_vec(py)?.into_iter().map(u64::try_from).collect::<Result<Vec<_>, _>>();
-            return numbers.map(Self).map_err(|_| Failure::value(format!("{what} has a negative number")));
-        }
-        Ok(Self(object.extract()?))
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-}
+use crate::numbers::Numbers;
 
 /// Checked batch.
 pub(super) struct Batch {

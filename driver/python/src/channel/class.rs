@@ -8,13 +8,14 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
 
-use super::batch::{Batch, Numbers};
+use super::batch::Batch;
 use super::engine::{Shared, Side, either};
 use super::ticket::PyTicket;
 use crate::card::CardState;
 use crate::error::{Class, Failure};
 use crate::foreign::Foreign;
 use crate::memory::Place;
+use crate::numbers::{self, Numbers};
 use crate::wait;
 
 /// Channels of one direction. A channel is taken when it is first indexed.
@@ -52,7 +53,11 @@ impl Channels {
         .into())
     }
 
-    fn __getitem__(&self, py: Python<'_>, number: i64) -> Result<Channel, Failure> {
+    fn __getitem__(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers::number)] number: i64,
+    ) -> Result<Channel, Failure> {
         let number = self.number(number)?;
         let shared = self.card.channel(py, (self.side, number), ChannelOptions::default(), false)?;
         Ok(Channel { card: self.card.clone(), shared })
@@ -63,9 +68,9 @@ impl Channels {
     fn open(
         &self,
         py: Python<'_>,
-        number: i64,
-        descriptors: u32,
-        transfers: u32,
+        #[pyo3(from_py_with = numbers::number)] number: i64,
+        #[pyo3(from_py_with = numbers::descriptors)] descriptors: u32,
+        #[pyo3(from_py_with = numbers::transfers)] transfers: u32,
         run_mode: &str,
         fixed_address: bool,
         report_each: bool,
@@ -193,7 +198,7 @@ impl Channel {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        address: u64,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
         self.check_direction(Side::H2c)?;
@@ -205,14 +210,18 @@ impl Channel {
         &self,
         py: Python<'_>,
         into: &Bound<'_, PyAny>,
-        address: u64,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
         self.check_direction(Side::C2h)?;
         self.transfer(py, &Foreign::writable(into)?, address, timeout)
     }
 
-    fn submit(slf: &Bound<'_, Self>, memory: &Bound<'_, PyAny>, address: u64) -> Result<PyTicket, Failure> {
+    fn submit(
+        slf: &Bound<'_, Self>,
+        memory: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
+    ) -> Result<PyTicket, Failure> {
         let (channel, py) = (slf.get(), slf.py());
         let place = channel.place(memory)?;
         let mut locked = channel.shared.lock(py)?;
@@ -239,7 +248,7 @@ impl Channel {
         memory: &Bound<'_, PyAny>,
         offsets: &Bound<'_, PyAny>,
         addresses: &Bound<'_, PyAny>,
-        length: usize,
+        #[pyo3(from_py_with = numbers::length)] length: usize,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
         self.check_direction(Side::H2c)?;
@@ -253,7 +262,7 @@ impl Channel {
         memory: &Bound<'_, PyAny>,
         offsets: &Bound<'_, PyAny>,
         addresses: &Bound<'_, PyAny>,
-        length: usize,
+        #[pyo3(from_py_with = numbers::length)] length: usize,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
         self.check_direction(Side::C2h)?;
@@ -264,7 +273,7 @@ impl Channel {
     fn write_async<'py>(
         slf: &Bound<'py, Self>,
         data: &Bound<'py, PyAny>,
-        address: u64,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
     ) -> Result<Bound<'py, PyAny>, Failure> {
         slf.get().check_direction(Side::H2c)?;
         let card = slf.get().card.object(slf.py())?;
@@ -275,7 +284,7 @@ impl Channel {
     fn read_async<'py>(
         slf: &Bound<'py, Self>,
         into: &Bound<'py, PyAny>,
-        address: u64,
+        #[pyo3(from_py_with = numbers::address)] address: u64,
     ) -> Result<Bound<'py, PyAny>, Failure> {
         slf.get().check_direction(Side::C2h)?;
         let card = slf.get().card.object(slf.py())?;

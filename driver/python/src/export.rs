@@ -1,0 +1,203 @@
+//! Memory that Python objects lend by the buffer protocol, whatever their shape and type: arrays, numpy scalars, ctypes objects, `bytes`.
+
+use core::ffi::CStr;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use pyo3::{ffi, intern};
+
+use crate::error::Failure;
+
+/// Lent memory of a Python object. The object neither frees nor resizes it until this is dropped.
+pub(crate) struct Export {
+    /// In a box, because lenders let fields point to other fields.
+    view: Box<ffi::Py_buffer>,
+}
+
+// SAFETY: the view is not changed after it was filled in, and is released with the interpreter attached. What it points to is memory that
+// other threads of Python may access as well, and that this package accesses as shared memory only.
+unsafe impl Send for Export {}
+// SAFETY: as above.
+unsafe impl Sync for Export {}
+
+impl Export {
+    /// Borrows the memory of `object`.
+    ///
+    /// # Errors
+    /// `TypeError` if it lends none, or if its elements are Python objects; errors of the object, such as of a closed one.
+    pub(crate) fn get(object: &Bound<'_, PyAny>) -> Result<Self, Failure> {
+        match Self::lend(object) {
+            Ok(export) => {
+                export.check_elements(object)?;
+                Ok(export)
+            }
+            Err(error) => {
+                // numpy lends no arrays whose type has no format in the buffer protocol, such as dates. Their bytes have one.
+                match bytes_of_array(object)? {
+                    Some(bytes) => Ok(Self::lend(&bytes)?),
+                    None if error.is_instance_of::<PyTypeError>(object.py()) => Err(no_bytes(object)),
+                    None => Err(error.into()),
+                }
+            }
+        }
+    }
+
+    fn lend(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut view = Box::new(ffi::Py_buffer::new());
+        // SAFETY: the object is alive and the view is writable. It is filled in, or the call fails.
+        let filled = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
+        if filled != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        Ok(Self { view })
+    }
+
+    /// Refuses elements that are addresses of this process: written by a card, they crash the interpreter.
+    fn check_elements(&self, object: &Bound<'_, PyAny>) -> Result<(), Failure> {
+        if !has_references(self.format()) {
+            return Ok(());
+        }
+        let text = format!(
+            "the elements of this {} are Python objects or pointers, which a card cannot use: give an array of numbers, such as from .astype",
+            name_of(object)
+        );
+        Err(Failure::Python(PyTypeError::new_err(text)))
+    }
+
+    /// Address of the first element.
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        self.view.buf.cast()
+    }
+
+    /// Size of all elements in bytes.
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.view.len).unwrap_or(0)
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.view.readonly != 0
+    }
+
+    /// Size of an element in bytes.
+    pub(crate) fn item_size(&self) -> usize {
+        usize::try_from(self.view.itemsize).unwrap_or(0)
+    }
+
+    pub(crate) fn dimensions(&self) -> usize {
+        usize::try_from(self.view.ndim).unwrap_or(0)
+    }
+
+    /// Type of the elements, as the module `struct` writes it.
+    pub(crate) fn format(&self) -> &[u8] {
+        if self.view.format.is_null() {
+            return b"B";
+        }
+        // SAFETY: a format is a string that lives as long as the view.
+        unsafe { CStr::from_ptr(self.view.format) }.to_bytes()
+    }
+
+    /// Whether the elements lie one after the other, in the order of their indices (C order).
+    pub(crate) fn is_in_order(&self) -> bool {
+        // SAFETY: the view is filled in.
+        unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, b'C'.cast_signed()) != 0 }
+    }
+
+    /// Whether the elements lie one after the other, in any order of the dimensions.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        // SAFETY: the view is filled in.
+        unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, b'A'.cast_signed()) != 0 }
+    }
+
+    /// Copies the elements in the order of their indices, whatever their places.
+    pub(crate) fn to_vec(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        let mut bytes = vec![0_u8; self.len()];
+        // SAFETY: the view is filled in, and `bytes` has as many bytes as it says.
+        let copied = unsafe {
+            ffi::PyBuffer_ToContiguous(
+                bytes.as_mut_ptr().cast(),
+                &raw const *self.view,
+                self.view.len,
+                b'C'.cast_signed(),
+            )
+        };
+        if copied != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(bytes)
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        // Without an interpreter, nothing uses the object any more.
+        let _ = Python::try_attach(|_| {
+            // SAFETY: the view is filled in, and this is its one release.
+            unsafe { ffi::PyBuffer_Release(&raw mut *self.view) };
+        });
+    }
+}
+
+/// Name of an object's type in messages; arrays have the type of their elements with it.
+pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
+    let class =
+        object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into());
+    match object.getattr(intern!(object.py(), "dtype")) {
+        Ok(dtype) => format!("{class} of {dtype}"),
+        Err(_) => class,
+    }
+}
+
+fn no_bytes(object: &Bound<'_, PyAny>) -> Failure {
+    let hint = if object.is_instance_of::<PyString>() {
+        "encode it, such as text.encode()"
+    } else {
+        "give bytes, a bytearray, an array, or another object with the buffer protocol"
+    };
+    Failure::Python(PyTypeError::new_err(format!("a {} has no bytes to move: {hint}", name_of(object))))
+}
+
+/// The bytes of a numpy array, as an array. `None`: it is no numpy array.
+fn bytes_of_array<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>, Failure> {
+    let py = object.py();
+    let numpy = py.import(intern!(py, "numpy"))?;
+    if !object.is_instance(&numpy.getattr(intern!(py, "ndarray"))?)? {
+        return Ok(None);
+    }
+    if object.getattr(intern!(py, "dtype"))?.getattr(intern!(py, "hasobject"))?.is_truthy()? {
+        return Err(Failure::Python(PyTypeError::new_err(format!(
+            "the elements of this {} are Python objects, which a card cannot use: give an array of numbers, such as from .astype",
+            name_of(object)
+        ))));
+    }
+    if !object.getattr(intern!(py, "flags"))?.getattr(intern!(py, "c_contiguous"))?.is_truthy()? {
+        return Err(out_of_order());
+    }
+    let plain = numpy.call_method1(intern!(py, "asarray"), (object,))?;
+    Ok(Some(plain.call_method1(intern!(py, "reshape"), (-1,))?.call_method1(intern!(py, "view"), ("u1",))?))
+}
+
+/// Error of an array whose elements do not lie in the order of their indices.
+pub(crate) fn out_of_order() -> Failure {
+    Failure::Python(PyValueError::new_err(
+        "the array is not contiguous in C order (it is transposed, in Fortran order, or a part with steps): \
+         numpy.ascontiguousarray makes a copy that is",
+    ))
+}
+
+/// Whether a format has elements that are Python objects or addresses of this process. Names of fields are between colons.
+fn has_references(format: &[u8]) -> bool {
+    let mut is_name = false;
+    let mut letters = format.iter().copied().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            b':' => is_name = !is_name,
+            _ if is_name => {}
+            b'O' | b'&' | b'X' | b'z' => return true,
+            // A complex number, or a pointer to wide characters.
+            b'Z' if !matches!(letters.peek(), Some(b'f' | b'd' | b'g' | b'e')) => return true,
+            _ => {}
+        }
+    }
+    false
+}

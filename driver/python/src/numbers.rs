@@ -1,0 +1,234 @@
+//! Integers that Python programs pass: single ones, which have a range each, and arrays of offsets and addresses.
+//!
+//! What is not an integer is a `TypeError`, and an integer outside its range a `ValueError` that names the argument, the number and the range.
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PySequence, PyString};
+
+use crate::error::Failure;
+use crate::export::{Export, name_of};
+
+/// Integer type of an argument, or an optional one.
+pub(crate) trait Whole: Sized {
+    /// Converts the object, called `what` in messages.
+    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self>;
+}
+
+macro_rules! whole {
+    ($($integer:ty)*) => {$(
+        impl Whole for $integer {
+            fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+                object.extract().map_err(|error: PyErr| refused(object, what, u64::from(<$integer>::MAX), error))
+            }
+        }
+    )*};
+}
+whole!(u8 u16 u32 u64);
+
+impl Whole for usize {
+    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+        object.extract().map_err(|error: PyErr| refused(object, what, Self::MAX as u64, error))
+    }
+}
+
+/// A position, which the caller compares with a count: beyond 64 bits it is the largest or smallest number.
+impl Whole for i64 {
+    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+        object.extract().or_else(|error: PyErr| {
+            if error.is_instance_of::<PyOverflowError>(object.py()) {
+                return Ok(if object.lt(0)? { Self::MIN } else { Self::MAX });
+            }
+            Err(refused(object, what, 0, error))
+        })
+    }
+}
+
+impl<T: Whole> Whole for Vec<T> {
+    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+        object.try_iter()?.map(|item| T::read(&item?, what)).collect()
+    }
+}
+
+impl<T: Whole> Whole for Option<T> {
+    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+        if object.is_none() { Ok(None) } else { T::read(object, what).map(Some) }
+    }
+}
+
+impl Whole for (u64, u64) {
+    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+        let pair: (Bound<'_, PyAny>, Bound<'_, PyAny>) = object.extract().map_err(|_| {
+            PyTypeError::new_err(format!("{what} is a {}: give a pair of integers", name_of(object)))
+        })?;
+        Ok((u64::read(&pair.0, what)?, u64::read(&pair.1, what)?))
+    }
+}
+
+fn refused(object: &Bound<'_, PyAny>, what: &str, most: u64, error: PyErr) -> PyErr {
+    let py = object.py();
+    if error.is_instance_of::<PyOverflowError>(py) {
+        let text = format!("{what} is {}: give an integer from 0 to {most:#x}", digits(object));
+        return pyo3::exceptions::PyValueError::new_err(text);
+    }
+    if error.is_instance_of::<PyTypeError>(py) {
+        let value = if object.is_none() { "None".to_owned() } else { format!("a {}", name_of(object)) };
+        return PyTypeError::new_err(format!("{what} is {value}: give an integer"));
+    }
+    error
+}
+
+/// An integer as text; long ones are not written out.
+fn digits(number: &Bound<'_, PyAny>) -> String {
+    match number.str() {
+        Ok(text) if text.len().is_ok_and(|length| length <= 40) => text.to_string_lossy().into(),
+        _ => "an integer of many digits".to_owned(),
+    }
+}
+
+macro_rules! arguments {
+    ($($name:ident)*) => {$(
+        /// Converts the argument of this name.
+        pub(crate) fn $name<T: Whole>(object: &Bound<'_, PyAny>) -> PyResult<T> {
+            T::read(object, stringify!($name))
+        }
+    )*};
+}
+
+// Names of arguments, for `#[pyo3(from_py_with = numbers::address)]`.
+arguments!(
+    address big_threshold buffer_size buffers card_memory cards cdma_offset channel descriptors destination destinations dma_bar event_line event_ring
+    incarnation index key length line max_data_length max_value_length node number offset packets peer port priority read_channel reorder seed
+    segment shape slots source source_alignment subscribers transfers value window
+);
+
+/// Offsets or addresses: one number for each transfer.
+pub(crate) struct Numbers(pub(crate) Vec<u64>);
+
+impl Numbers {
+    /// Reads an array of integers (numpy, `array.array`) of any width, byte order and step, or any sequence of integers.
+    ///
+    /// # Errors
+    /// `ValueError` for numbers outside 64 bits, also negative ones, and for several dimensions; `TypeError` for other objects.
+    pub(crate) fn read(py: Python<'_>, object: &Bound<'_, PyAny>, what: &str) -> Result<Self, Failure> {
+        let no_integers = || {
+            let text = format!("{what} is a {}: give an array or a sequence of integers", name_of(object));
+            Failure::Python(PyTypeError::new_err(text))
+        };
+        if object.is_instance_of::<PyString>() {
+            return Err(no_integers());
+        }
+        let array = intern!(py, "__array__");
+        let Ok(export) = Export::get(object) else {
+            if let Ok(sequence) = object.cast::<PySequence>() {
+                return sequence
+                    .try_iter()?
+                    .enumerate()
+                    .map(|(at, item)| element(&item?, what, at))
+                    .collect::<Result<_, _>>()
+                    .map(Self);
+            }
+            // Arrays of Python's integers, and objects that convert themselves to arrays.
+            let is_array =
+                object.is_instance(&py.import(intern!(py, "numpy"))?.getattr(intern!(py, "ndarray"))?)?;
+            if is_array {
+                let list = object.call_method0(intern!(py, "tolist"))?;
+                return if list.cast::<PySequence>().is_ok() {
+                    Self::read(py, &list, what)
+                } else {
+                    Err(no_integers())
+                };
+            }
+            if object.hasattr(array)? {
+                return Self::read(
+                    py,
+                    &py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "asarray"), (object,))?,
+                    what,
+                );
+            }
+            return Err(no_integers());
+        };
+        let Some(layout) = Layout::of(export.format(), export.item_size()) else { return Err(no_integers()) };
+        match export.dimensions() {
+            0 => return Err(no_integers()),
+            1 => {}
+            more => {
+                return Err(Failure::value(format!(
+                    "{what} has {more} dimensions: give an array of one dimension"
+                )));
+            }
+        }
+        let bytes = export.to_vec(py)?;
+        let items = bytes.chunks_exact(layout.width).enumerate();
+        items
+            .map(|(at, item)| layout.decode(item).map_err(|number| negative(what, at, &number.to_string())))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn negative(what: &str, at: usize, number: &str) -> Failure {
+    Failure::value(format!("{what}[{at}] is negative ({number}): give 0 or more"))
+}
+
+/// Element of a sequence.
+fn element(item: &Bound<'_, PyAny>, what: &str, at: usize) -> Result<u64, Failure> {
+    let name = format!("{what}[{at}]");
+    if item.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err(format!("{name} is a bool: give an integer")).into());
+    }
+    match item.extract::<i64>() {
+        Ok(number) => u64::try_from(number).map_err(|_| negative(what, at, &number.to_string())),
+        Err(_) => match item.lt(0) {
+            Ok(true) if item.is_instance_of::<pyo3::types::PyInt>() => Err(negative(what, at, &digits(item))),
+            _ => Ok(u64::read(item, &name)?),
+        },
+    }
+}
+
+/// How an array stores its integers.
+struct Layout {
+    width: usize,
+    is_signed: bool,
+    is_big_endian: bool,
+}
+
+impl Layout {
+    /// Layout of a format of the module `struct`; `None` if the elements are not integers.
+    fn of(format: &[u8], width: usize) -> Option<Self> {
+        let (order, letter) = match *format {
+            [letter] => (b'@', letter),
+            [order @ (b'<' | b'>' | b'!' | b'=' | b'@' | b'|'), letter] => (order, letter),
+            _ => return None,
+        };
+        let is_big_endian = match order {
+            b'<' => false,
+            b'>' | b'!' => true,
+            _ => cfg!(target_endian = "big"),
+        };
+        let is_signed = match letter {
+            b'b' | b'h' | b'i' | b'l' | b'q' | b'n' => true,
+            b'B' | b'H' | b'I' | b'L' | b'Q' | b'N' => false,
+            _ => return None,
+        };
+        (1..=8).contains(&width).then_some(Self { width, is_signed, is_big_endian })
+    }
+
+    /// Decodes an integer. An error is a negative number.
+    fn decode(&self, bytes: &[u8]) -> Result<u64, i64> {
+        let number = if let (Ok(whole), false) = (<[u8; 8]>::try_from(bytes), self.is_big_endian) {
+            u64::from_le_bytes(whole)
+        } else {
+            let shift = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+            if self.is_big_endian { bytes.iter().fold(0, shift) } else { bytes.iter().rev().fold(0, shift) }
+        };
+        let unused = 64 - 8 * u32::try_from(self.width).unwrap_or(8);
+        let signed = (number << unused).cast_signed() >> unused;
+        if self.is_signed && signed < 0 { Err(signed) } else { Ok(number) }
+    }
+}
