@@ -1,9 +1,10 @@
 //! Cards: opening, properties, and what can be taken from them.
 
 use std::collections::HashMap;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, Weak};
 
-use fpga_driver::{BarOffset, CardAddr, CardRange, ChannelOptions, NetworkInterface, OpenOptions};
+use fpga_driver::{BarOffset, CardAddr, CardRange, CardSpec, ChannelOptions, NetworkInterface, OpenOptions};
 use fpga_register_map::RegisterMap;
 use pyo3::prelude::*;
 
@@ -135,7 +136,7 @@ impl CardState {
 }
 
 /// An opened card.
-#[pyclass(frozen, module = "fpga_rdma")]
+#[pyclass(frozen, weakref, module = "fpga_rdma")]
 pub(crate) struct Card(pub(crate) CardState);
 
 impl Card {
@@ -206,6 +207,30 @@ impl Card {
     }
 }
 
+/// Opens a card in a thread of its own: a server that does not answer, or a simulator that starts, takes seconds, and Ctrl-C ends this call
+/// at once. The thread ends by itself then, and closes the card.
+fn opened(py: Python<'_>, spec: CardSpec, options: OpenOptions) -> Result<fpga_driver::Card, Failure> {
+    let (sender, mut receiver) = std::sync::mpsc::channel();
+    let work = move || {
+        // Nobody receives it after Ctrl-C.
+        let _ = sender.send(fpga_driver::Card::open_with(&spec, options));
+    };
+    let system =
+        |error: std::io::Error| Failure::new(Class::Open, format!("no thread could be started: {error}"));
+    std::thread::Builder::new().name("fpga-open".to_owned()).spawn(work).map_err(system)?;
+    loop {
+        // A receiver belongs to one thread at a time.
+        let own = &mut receiver;
+        match py.detach(move || own.recv_timeout(wait::SIGNAL_INTERVAL)) {
+            Ok(opened) => return Ok(opened?),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::new(Class::Open, "the thread that opens the card has ended"));
+            }
+        }
+    }
+}
+
 /// Opens a card.
 #[pyfunction]
 #[pyo3(signature = (name, *, interrupts = false, observe = false, dma_bar = None, cdma_offset = None, network_interface = None, card_memory = None))]
@@ -229,7 +254,7 @@ fn open(
     options.cdma_offset = cdma_offset.map(BarOffset::new);
     options.card_memory = card_memory.map(|(start, length)| CardRange::new(CardAddr::new(start), length));
     let spec = name.parse().map_err(fpga_driver::Error::<fpga_driver::OpenError>::from)?;
-    let card = wait::detached(py, || fpga_driver::Card::open_with(&spec, options))?;
+    let card = opened(py, spec, options)?;
     if interrupts {
         wait::detached(py, || card.enable_interrupts())?;
     }

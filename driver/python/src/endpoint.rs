@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use fpga_driver::backend::{Backoff, Clock};
@@ -192,7 +192,12 @@ impl State {
         let mut children = wait::lock(py, &self.children)?;
         children.retain(|child| child.strong_count() > 0);
         children.push(weak);
-        Ok(Pending { state: Arc::clone(self), operation, cancelled: AtomicBool::new(false) })
+        Ok(Pending {
+            state: Arc::clone(self),
+            operation,
+            done: OnceLock::new(),
+            cancelled: AtomicBool::new(false),
+        })
     }
 }
 
@@ -594,6 +599,8 @@ impl Operation {
 pub(crate) struct Pending {
     state: Arc<State>,
     operation: Arc<Owned<Operation>>,
+    /// The completion, once it was taken from the driver: every call returns it.
+    done: OnceLock<Completion>,
     cancelled: AtomicBool,
 }
 
@@ -602,6 +609,14 @@ impl Pending {
         if let (true, Operation::Send(send)) = (self.cancelled.swap(false, Ordering::Relaxed), operation) {
             send.cancel();
         }
+    }
+
+    /// Keeps a completion that was taken from the driver. Returns the one that this or another call has taken.
+    fn keep(&self, done: Option<Completion>) -> Option<&Completion> {
+        if let Some(done) = done {
+            let _ = self.done.set(done);
+        }
+        self.done.get()
     }
 
     /// Makes the completion's object, or the exception of a failure.
@@ -663,11 +678,18 @@ impl Pending {
         timeout: Option<f64>,
         poll: Vec<Py<Endpoint>>,
     ) -> Result<Bound<'py, PyAny>, Failure> {
+        if let Some(done) = self.done.get() {
+            return self.result(py, done);
+        }
         let (endpoint, others) = (self.state.get(py)?, others(py, poll)?);
         let mut left = wait::duration(timeout)?;
         loop {
             let now = left.min(SIGNAL_INTERVAL);
             let done = self.operation.with(py, |operation| {
+                if self.done.get().is_some() {
+                    // Another thread has waited as well.
+                    return Ok(None);
+                }
                 self.apply_cancel(operation);
                 py.detach(|| {
                     let shared = std::cell::RefCell::new(operation);
@@ -680,8 +702,8 @@ impl Pending {
                     )
                 })
             })?;
-            if let Some(done) = done {
-                return self.result(py, &done);
+            if let Some(done) = self.keep(done) {
+                return self.result(py, done);
             }
             self.operation.check_open()?;
             py.check_signals()?;
@@ -696,12 +718,15 @@ impl Pending {
     }
 
     fn poll<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>, Failure> {
+        if let Some(done) = self.done.get() {
+            return self.result(py, done).map(Some);
+        }
         let endpoint = self.state.get(py)?;
         let done = self.operation.with(py, |operation| {
             self.apply_cancel(operation);
             py.detach(|| steps(&endpoint, || operation.take()))
         })?;
-        done.map(|done| self.result(py, &done)).transpose()
+        self.keep(done).map(|done| self.result(py, done)).transpose()
     }
 
     fn cancel(&self, py: Python<'_>) -> Result<(), Failure> {

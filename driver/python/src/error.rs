@@ -81,7 +81,7 @@ pub(crate) enum Failure {
 }
 
 /// Fields of an exception.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Problem {
     pub(crate) class: Class,
     /// Problem in one line.
@@ -146,6 +146,18 @@ impl From<PyErr> for Failure {
 
 impl<K: ErrorKind + Classify> From<Error<K>> for Failure {
     fn from(error: Error<K>) -> Self {
+        Self::Driver(Box::new(error.into()))
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Driver(Box::new(problem))
+    }
+}
+
+impl<K: ErrorKind + Classify> From<Error<K>> for Problem {
+    fn from(error: Error<K>) -> Self {
         let part = match error.place.part() {
             CardPart::Card => String::new(),
             CardPart::Channel(channel) => channel.to_string(),
@@ -155,13 +167,13 @@ impl<K: ErrorKind + Classify> From<Error<K>> for Failure {
             CardPart::Endpoint => "endpoint".to_owned(),
             _ => error.place.to_string(),
         };
-        Self::Driver(Box::new(Problem {
+        Self {
             class: error.kind.class(),
             message: error.to_string(),
             advice: error.advice().map(|advice| render(&advice)),
             card: error.place.card().to_owned(),
             part,
-        }))
+        }
     }
 }
 
@@ -269,6 +281,7 @@ impl Classify for ChannelFault {
 
 impl Classify for MmioError {
     fn class(&self) -> Class {
-        if self.is_gone() { Class::Gone } else { Class::Range }
+        // After a reset, the state that the program has set is gone.
+        if self.is_gone() || matches!(self, Self::Stale { .. }) { Class::Gone } else { Class::Range }
     }
 }

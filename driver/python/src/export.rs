@@ -43,7 +43,11 @@ impl Export {
         }
     }
 
-    fn lend(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// Borrows the memory of `object` whatever its elements are.
+    ///
+    /// # Errors
+    /// Errors of the object; `TypeError` if it has no buffer protocol.
+    pub(crate) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(ffi::Py_buffer::new());
         // SAFETY: the object is alive and the view is writable. It is filled in, or the call fails.
         let filled = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
@@ -59,7 +63,7 @@ impl Export {
             return Ok(());
         }
         let text = format!(
-            "the elements of this {} are Python objects or pointers, which a card cannot use: give an array of numbers, such as from .astype",
+            "{} has elements that are Python objects or pointers, which a card cannot use: give an array of numbers, such as from .astype",
             name_of(object)
         );
         Err(Failure::Python(PyTypeError::new_err(text)))
@@ -143,8 +147,8 @@ pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
     let class =
         object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into());
     match object.getattr(intern!(object.py(), "dtype")) {
-        Ok(dtype) => format!("{class} of {dtype}"),
-        Err(_) => class,
+        Ok(dtype) if dtype.to_string() != class => format!("{class} of {dtype}"),
+        _ => class,
     }
 }
 
@@ -154,7 +158,7 @@ fn no_bytes(object: &Bound<'_, PyAny>) -> Failure {
     } else {
         "give bytes, a bytearray, an array, or another object with the buffer protocol"
     };
-    Failure::Python(PyTypeError::new_err(format!("a {} has no bytes to move: {hint}", name_of(object))))
+    Failure::Python(PyTypeError::new_err(format!("{} has no bytes to move: {hint}", name_of(object))))
 }
 
 /// The bytes of a numpy array, as an array. `None`: it is no numpy array.
@@ -166,7 +170,7 @@ fn bytes_of_array<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, P
     }
     if object.getattr(intern!(py, "dtype"))?.getattr(intern!(py, "hasobject"))?.is_truthy()? {
         return Err(Failure::Python(PyTypeError::new_err(format!(
-            "the elements of this {} are Python objects, which a card cannot use: give an array of numbers, such as from .astype",
+            "{} has elements that are Python objects, which a card cannot use: give an array of numbers, such as from .astype",
             name_of(object)
         ))));
     }

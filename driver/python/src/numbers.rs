@@ -60,7 +60,7 @@ impl<T: Whole> Whole for Option<T> {
 impl Whole for (u64, u64) {
     fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
         let pair: (Bound<'_, PyAny>, Bound<'_, PyAny>) = object.extract().map_err(|_| {
-            PyTypeError::new_err(format!("{what} is a {}: give a pair of integers", name_of(object)))
+            PyTypeError::new_err(format!("{what} is of type {}: give a pair of integers", name_of(object)))
         })?;
         Ok((u64::read(&pair.0, what)?, u64::read(&pair.1, what)?))
     }
@@ -73,14 +73,13 @@ fn refused(object: &Bound<'_, PyAny>, what: &str, most: u64, error: PyErr) -> Py
         return pyo3::exceptions::PyValueError::new_err(text);
     }
     if error.is_instance_of::<PyTypeError>(py) {
-        let value = if object.is_none() { "None".to_owned() } else { format!("a {}", name_of(object)) };
-        return PyTypeError::new_err(format!("{what} is {value}: give an integer"));
+        return PyTypeError::new_err(format!("{what} is of type {}: give an integer", name_of(object)));
     }
     error
 }
 
 /// An integer as text; long ones are not written out.
-fn digits(number: &Bound<'_, PyAny>) -> String {
+pub(crate) fn digits(number: &Bound<'_, PyAny>) -> String {
     match number.str() {
         Ok(text) if text.len().is_ok_and(|length| length <= 40) => text.to_string_lossy().into(),
         _ => "an integer of many digits".to_owned(),
@@ -113,43 +112,21 @@ impl Numbers {
     /// `ValueError` for numbers outside 64 bits, also negative ones, and for several dimensions; `TypeError` for other objects.
     pub(crate) fn read(py: Python<'_>, object: &Bound<'_, PyAny>, what: &str) -> Result<Self, Failure> {
         let no_integers = || {
-            let text = format!("{what} is a {}: give an array or a sequence of integers", name_of(object));
+            let text =
+                format!("{what} is of type {}: give an array or a sequence of integers", name_of(object));
             Failure::Python(PyTypeError::new_err(text))
         };
         if object.is_instance_of::<PyString>() {
             return Err(no_integers());
         }
-        let array = intern!(py, "__array__");
-        let Ok(export) = Export::get(object) else {
-            if let Ok(sequence) = object.cast::<PySequence>() {
-                return sequence
-                    .try_iter()?
-                    .enumerate()
-                    .map(|(at, item)| element(&item?, what, at))
-                    .collect::<Result<_, _>>()
-                    .map(Self);
-            }
-            // Arrays of Python's integers, and objects that convert themselves to arrays.
-            let is_array =
-                object.is_instance(&py.import(intern!(py, "numpy"))?.getattr(intern!(py, "ndarray"))?)?;
-            if is_array {
-                let list = object.call_method0(intern!(py, "tolist"))?;
-                return if list.cast::<PySequence>().is_ok() {
-                    Self::read(py, &list, what)
-                } else {
-                    Err(no_integers())
-                };
-            }
-            if object.hasattr(array)? {
-                return Self::read(
-                    py,
-                    &py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "asarray"), (object,))?,
-                    what,
-                );
-            }
+        let export = match Export::lend(object) {
+            // Arrays of Python's integers are sequences of objects.
+            Ok(export) if export.format() != b"O" => export,
+            _ => return Self::elements(py, object, what).unwrap_or_else(|| Err(no_integers())),
+        };
+        let Some(layout) = Layout::of(export.format(), export.item_size()) else {
             return Err(no_integers());
         };
-        let Some(layout) = Layout::of(export.format(), export.item_size()) else { return Err(no_integers()) };
         match export.dimensions() {
             0 => return Err(no_integers()),
             1 => {}
@@ -167,6 +144,26 @@ impl Numbers {
             .map(Self)
     }
 
+    /// Reads a sequence, or what converts itself to one. `None`: the object is no sequence.
+    fn elements(py: Python<'_>, object: &Bound<'_, PyAny>, what: &str) -> Option<Result<Self, Failure>> {
+        if let Ok(sequence) = object.cast::<PySequence>() {
+            let items = sequence.try_iter().map_err(Failure::from);
+            return Some(items.and_then(|items| {
+                items
+                    .enumerate()
+                    .map(|(at, item)| element(&item?, what, at))
+                    .collect::<Result<_, _>>()
+                    .map(Self)
+            }));
+        }
+        if let Ok(list) = object.call_method0(intern!(py, "tolist"))
+            && list.cast::<PySequence>().is_ok()
+        {
+            return Self::elements(py, &list, what);
+        }
+        None
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -180,7 +177,7 @@ fn negative(what: &str, at: usize, number: &str) -> Failure {
 fn element(item: &Bound<'_, PyAny>, what: &str, at: usize) -> Result<u64, Failure> {
     let name = format!("{what}[{at}]");
     if item.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err(format!("{name} is a bool: give an integer")).into());
+        return Err(PyTypeError::new_err(format!("{name} is of type bool: give an integer")).into());
     }
     match item.extract::<i64>() {
         Ok(number) => u64::try_from(number).map_err(|_| negative(what, at, &number.to_string())),

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use fpga_driver::Bar;
 use fpga_driver::errors::MmioError;
 use fpga_register_map::{AccessError, MapError, NameError, Named, RegisterMap, Registers};
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::card::{Card, CardState};
 use crate::error::{Class, Classify, Failure};
+use crate::export::name_of;
 use crate::info::dataclass;
 use crate::numbers;
 use crate::wait;
@@ -142,15 +144,23 @@ impl Map {
         if let Ok(text) = value.extract::<String>() {
             return self.access(py, |registers| registers.set(name, &text));
         }
-        let number: i128 = value.extract()?;
-        match u32::try_from(number) {
+        match value.extract::<u32>() {
             Ok(number) => self.access(py, |registers| registers.write(name, number)),
-            Err(_) => {
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
                 let named = self.find(name)?;
-                let most = named.bits().max_value();
+                let (number, most) = (numbers::digits(value), named.bits().max_value());
                 let message = format!("{named}: {number} does not fit: give 0 to {most:#x}");
                 Err(Failure::new(Class::Range, message).on_card(self.card.name()))
             }
+            Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+                let named = self.find(name)?;
+                let text = format!(
+                    "{named}: a value of type {}: give an integer, or the name of a value",
+                    name_of(value)
+                );
+                Err(PyTypeError::new_err(text).into())
+            }
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -45,8 +45,6 @@ impl Classify for StreamError {
 /// Sending stream with what its user has not seen yet.
 struct Sender {
     stream: fpga_driver::H2cStream,
-    /// Last submitted packet.
-    last: Option<Ticket>,
     /// Faults of submitted packets.
     faults: VecDeque<Failure>,
 }
@@ -79,7 +77,7 @@ impl H2cStream {
     fn open(py: Python<'_>, card: &CardState, number: u8) -> Result<Self, Failure> {
         let opened = card.get()?;
         let stream = wait::detached(py, || opened.h2c_stream(number))?;
-        let sender = Sender { stream, last: None, faults: VecDeque::new() };
+        let sender = Sender { stream, faults: VecDeque::new() };
         Ok(Self { card: card.clone(), state: Owned::new(py, card, format!("h2c{number}"), sender)? })
     }
 
@@ -132,8 +130,7 @@ impl H2cStream {
         let buffer = self.gather(data)?;
         self.state.with(py, |sender| {
             sender.check()?;
-            let ticket = sender.stream.submit(buffer).map_err(|refused| refused.error)?;
-            sender.last = Some(ticket);
+            sender.stream.submit(buffer).map_err(|refused| refused.error)?;
             Ok(())
         })
     }
@@ -149,9 +146,11 @@ impl H2cStream {
     #[pyo3(signature = (timeout = Some(10.0)))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> Result<(), Failure> {
         self.state.with(py, |sender| {
-            if let Some(last) = sender.last {
+            // Packets whose `send` has timed out are in flight as well.
+            let submitted = sender.stream.ended() + u64::from(sender.stream.in_flight());
+            if let Some(last) = submitted.checked_sub(1) {
                 let options = wait::options(timeout)?;
-                wait::detached(py, || sender.stream.wait_ended(last, options))?;
+                wait::detached(py, || sender.stream.wait_ended(Ticket::from_number(last), options))?;
             }
             sender.check()
         })
@@ -168,7 +167,6 @@ impl H2cStream {
             // Packets that the caller has ended are not faults.
             while sender.stream.next_completion().is_some() {}
             sender.faults.clear();
-            sender.last = None;
             Ok(ended)
         })
     }

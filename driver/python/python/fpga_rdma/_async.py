@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -129,30 +129,28 @@ def _is_dma(card: Card, memory: Memory) -> bool:
 
 async def write(card: Card, channel: Channel, data: Memory, address: int) -> None:
     """``Channel.write_async``."""
-    source = memoryview(cast("bytes", data)).cast("B")
-    if source.nbytes == 0:
+    length = channel._nbytes(data)
+    if length == 0:
         return
     if _is_dma(card, data):
         await _moved(channel, data, address)
         return
-    buffer = card.buffer(source.nbytes)
-    buffer[:] = source
+    buffer = card.buffer(length)
+    buffer._load(data)
     await _moved(channel, buffer, address)
 
 
 async def read(card: Card, channel: Channel, into: Memory, address: int) -> None:
     """``Channel.read_async``."""
-    sink = memoryview(cast("bytes", into)).cast("B")
-    if sink.nbytes == 0:
+    length = channel._nbytes(into)
+    if length == 0:
         return
-    if sink.readonly:
-        raise ValueError("the object is read-only: give a bytearray or a writable array")
     if _is_dma(card, into):
         await _moved(channel, into, address)
         return
-    buffer = card.buffer(sink.nbytes)
+    buffer = card.buffer(length)
     await _moved(channel, buffer, address)
-    sink[:] = memoryview(buffer)
+    buffer._store(into)
 
 
 async def interrupted(interrupt: UserInterrupt) -> dict[int, int]:

@@ -1,7 +1,7 @@
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, final, overload
+from typing import Any, Generic, Literal, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 import numpy as np
 import typing_extensions
@@ -307,15 +307,15 @@ class Channel:
     def write(self, data: Memory, address: int, timeout: float | None = 10.0) -> None:
         """Write all bytes of ``data`` to card memory from ``address`` on, and wait.
 
-        ``data``: any contiguous object with the buffer protocol. ``timeout`` is in seconds; ``None`` waits without a limit. Do not
-        change ``data`` during the call. When the call ends early, the transfer is cancelled; an unknown part was written.
+        ``data``: any object with the buffer protocol, of any type of elements except Python objects, contiguous in C order: a transposed
+        array is refused, because its memory has another order. ``timeout`` is in seconds; ``None`` waits without a limit. Do not change ``data`` during the call. When the call ends early, the transfer is cancelled; an unknown part was written.
 
         Raises RangeError (nothing was written), TimedOutError, TransferFault, CardGoneError, WedgedError.
         """
     def read(self, into: Memory, address: int, timeout: float | None = 10.0) -> None:
         """Read card memory from ``address`` on into all bytes of ``into``, and wait.
 
-        ``into``: any contiguous writable object with the buffer protocol. When the call ends early, an unknown part was read.
+        ``into``: as ``data`` of :meth:`write`, and writable. When the call ends early, an unknown part was read.
 
         Raises as :meth:`write`.
         """
@@ -345,7 +345,7 @@ class Channel:
     ) -> None:
         """Write many parts of DMA memory in one call: ``length`` bytes at each of ``offsets`` to the card address at the same position.
 
-        ``offsets`` (in bytes) and ``addresses``: arrays of 64-bit integers, or sequences of integers. ``timeout`` limits each wait for
+        ``offsets`` (in bytes) and ``addresses``: arrays of integers of any width, byte order and step, or sequences of integers. ``timeout`` limits each wait for
         the ring. When the call ends early, an unknown part was moved.
 
         >>> import numpy as np, fpga_rdma
@@ -372,11 +372,12 @@ class Channel:
     def poll(self) -> int:
         """Start queued transfers. Returns the number of transfers that have ended since the last call."""
     def wait(self, timeout: float | None = 10.0) -> None:
-        """Wait until everything submitted has ended. Raises the first failure that no ticket has reported, and drops the others."""
+        """Wait until everything submitted has ended. Raises the first failure that no ticket has reported. Tickets keep their failures."""
     def abort(self) -> int:
         """Stop the engine and end everything in flight as aborted. Returns the number of transfers that ended. Raises WedgedError."""
     def close(self) -> None:
         """Give the channel back. Transfers in flight are aborted. Indexing the card again takes it anew."""
+    def _nbytes(self, memory: Memory, /) -> int: ...
     def _descriptor(self) -> int | None: ...
     def _serve(self) -> int: ...
     def _step(self) -> int: ...
@@ -397,7 +398,7 @@ class Ticket:
     def done(self) -> bool:
         """Poll the channel, and return whether the transfer has ended, with success or not."""
     def wait(self, timeout: float | None = 10.0) -> None:
-        """Wait until the transfer has ended. Its failure is raised once.
+        """Wait until the transfer has ended. Its failure is raised by every call.
 
         Raises TimedOutError (it stays in flight: wait again, or cancel it), TransferFault, CardGoneError, WedgedError.
         """
@@ -443,6 +444,8 @@ class Buffer:
     @overload
     def __setitem__(self, key: slice, value: Memory, /) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    def _load(self, source: Memory, /) -> None: ...
+    def _store(self, target: Memory, /) -> None: ...
     def __dlpack__(self, **arguments: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __enter__(self) -> Self: ...
@@ -540,7 +543,7 @@ class Map:
     def children(self, name: str) -> list[str]: ...
     def read(self, name: str) -> int: ...
     def take(self, name: str) -> int: ...
-    def write(self, name: str, value: int | str) -> None: ...
+    def write(self, name: str, value: SupportsIndex | str) -> None: ...
     def label(self, name: str, value: int) -> str | None: ...
     def describe(self, name: str) -> RegisterInfo: ...
 
@@ -858,7 +861,7 @@ class Pending(Generic[_C]):
         Raises SendFailedError or ReadFailedError if it failed; TimedOutError: it is still in progress, and can be waited for again.
         """
     def poll(self) -> _C | None:
-        """Return the completion, once, if it has ended. Drives the endpoint. Raises as :meth:`wait`."""
+        """Return the completion if it has ended. Drives the endpoint. Raises as :meth:`wait`."""
     def cancel(self) -> None:
         """Withdraw a transfer: if it had not ended, it fails with the reason ``"cancelled"``. A read goes on."""
     def __await__(self) -> Generator[Any, None, _C]: ...

@@ -64,7 +64,7 @@ class Registers:
         name = self._child(key)
         if self._map.kind(name) == "group":
             raise NoRegisterError(f"{self._map.card}: {name} is a group of registers, not a register", card=self._map.card)
-        self._map.write(name, value if isinstance(value, str) else int(value))
+        self._map.write(name, value)
 
     def __getattr__(self, name: str) -> Any:
         # Tools ask every object for names of their own.
@@ -115,7 +115,7 @@ class Place(Registers):
 
     def __setattr__(self, name: str, value: int | str | Place) -> None:
         if name == "value":
-            self._map.write(self._name, value if isinstance(value, str) else int(value))
+            self._map.write(self._name, value)
         else:
             super().__setattr__(name, value)
 

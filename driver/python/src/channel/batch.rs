@@ -1,6 +1,6 @@
 //! Batches: one call for many small transfers of DMA memory.
 
-use fpga_driver::{CardAddr, MemoryHandle, SubmitError, Ticket, WaitOptions};
+use fpga_driver::{CardAddr, MemoryHandle, Ticket, WaitOptions};
 
 use super::engine::{Engine, either};
 use crate::error::{Class, Failure};
@@ -65,9 +65,11 @@ impl Engine {
         let (Some(first), Some(last)) = (first, last) else { return queued };
         let waited = queued.and_then(|()| self.wait_ended(last, options));
         if let Err(failure) = waited {
+            // The first cause. What the end of the batch reports for its other transfers follows from it.
+            let cause = self.take_failure(first, last);
             self.end(first, last);
-            let fault = self.take_failure(first, last).filter(|_| !failure.is(Class::TimedOut));
-            return Err(fault.unwrap_or_else(|| self.after_early_end(failure)));
+            self.take_failure(first, last);
+            return Err(cause.unwrap_or_else(|| self.after_early_end(failure)));
         }
         self.take_failure(first, last).map_or(Ok(()), Err)
     }
@@ -76,17 +78,16 @@ impl Engine {
     #[cold]
     fn end(&mut self, first: Ticket, last: Ticket) {
         if self.is_alone() {
-            let _ = either!(self, channel => channel.abort());
+            let _ = self.abort();
         } else {
             // Transfers of others stay in flight.
             for number in (first.number()..=last.number()).rev() {
                 if self.has_ended(Ticket::from_number(number)) {
                     break;
                 }
-                let _ = either!(self, channel => channel.cancel(Ticket::from_number(number)));
+                let _ = self.cancel(Ticket::from_number(number));
             }
         }
-        self.settle();
     }
 
     /// Submits all transfers, in order.
@@ -119,13 +120,10 @@ impl Engine {
 
     /// Waits until at least one transfer has ended.
     fn make_room(&mut self, options: WaitOptions) -> Result<(), Failure> {
-        if either!(self, channel => channel.poll())? > 0 {
+        if self.poll()? > 0 {
             return Ok(());
         }
         let oldest = Ticket::from_number(either!(self, channel => channel.ended()));
-        match either!(self, channel => channel.wait_ended(oldest, options)) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(error.widen::<SubmitError>().into()),
-        }
+        self.wait_ended(oldest, options)
     }
 }

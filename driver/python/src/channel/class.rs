@@ -135,13 +135,17 @@ impl Channel {
         })
     }
 
+    /// The bytes of an object that this channel reads or writes.
+    fn bytes(&self, object: &Bound<'_, PyAny>) -> Result<Foreign, Failure> {
+        match self.shared.side {
+            Side::H2c => Foreign::readable(object),
+            Side::C2h => Foreign::writable(object),
+        }
+    }
+
     /// The part of DMA memory that an object lies in.
     fn place(&self, object: &Bound<'_, PyAny>) -> Result<Place, Failure> {
-        let memory = match self.shared.side {
-            Side::H2c => Foreign::readable(object)?,
-            Side::C2h => Foreign::writable(object)?,
-        };
-        memory.place(&self.shared.regions).ok_or_else(|| {
+        self.bytes(object)?.place(&self.shared.regions).ok_or_else(|| {
             Failure::new(Class::Refused, "the object is not in DMA memory of this card")
                 .advice("allocate it with card.allocate, or register it with card.register")
                 .on_card(self.card.name())
@@ -225,8 +229,8 @@ impl Channel {
         let (channel, py) = (slf.get(), slf.py());
         let place = channel.place(memory)?;
         let mut locked = channel.shared.lock(py)?;
-        let ticket = locked.engine()?.submit(&place, CardAddr::new(address))?;
-        Ok(PyTicket::new(slf.clone().unbind(), ticket, place.length))
+        let submitted = locked.engine()?.submit(&place, CardAddr::new(address))?;
+        Ok(PyTicket::new(slf.clone().unbind(), submitted, place.length))
     }
 
     fn submit_list(slf: &Bound<'_, Self>, parts: Vec<(Bound<'_, PyAny>, u64)>) -> Result<PyTicket, Failure> {
@@ -237,8 +241,8 @@ impl Channel {
         let parts = parts.iter().map(place).collect::<Result<Vec<_>, _>>()?;
         let length = parts.iter().map(|(place, _)| place.length).sum();
         let mut locked = channel.shared.lock(py)?;
-        let ticket = locked.engine()?.submit_list(&parts)?;
-        Ok(PyTicket::new(slf.clone().unbind(), ticket, length))
+        let submitted = locked.engine()?.submit_list(&parts)?;
+        Ok(PyTicket::new(slf.clone().unbind(), submitted, length))
     }
 
     #[pyo3(signature = (memory, offsets, addresses, length, timeout = Some(10.0)))]
@@ -316,6 +320,11 @@ impl Channel {
         let mut locked = self.shared.lock(py)?;
         let engine = locked.engine()?;
         wait::detached(py, || engine.abort())
+    }
+
+    /// Size of an object in bytes, checked as for a transfer of it.
+    fn _nbytes(&self, object: &Bound<'_, PyAny>) -> Result<usize, Failure> {
+        Ok(self.bytes(object)?.len())
     }
 
     /// Descriptor that becomes readable when a transfer ends; `None` if the caller has to poll.

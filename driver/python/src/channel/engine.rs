@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use fpga_driver::errors::{ChannelFault, FaultCause};
 use fpga_driver::{
     C2hChannel, CardAddr, ChannelError, ChannelOptions, Error, H2cChannel, MemoryHandle, ScatterGatherEntry,
     SubmitError, Ticket, TransferError, WaitOptions,
@@ -11,7 +12,7 @@ use fpga_driver::{
 use pyo3::prelude::*;
 
 use crate::card::CardState;
-use crate::error::{Class, Failure};
+use crate::error::{Class, Failure, Problem};
 use crate::memory::{Place, Region, Regions, Use, brief};
 use crate::wait;
 
@@ -48,9 +49,16 @@ macro_rules! either {
 }
 pub(super) use either;
 
-/// Submitted transfers, up to a ticket, of one region.
+/// How a transfer has ended: `None` for success. Shared by the engine, until then, and the ticket.
+pub(super) type Outcome = Arc<OnceLock<Option<Problem>>>;
+
+/// Number of failures that nobody has waited for, at most; then the oldest are dropped. Tickets keep their own.
+const MAX_FAILURES: usize = 1024;
+
+/// A submitted transfer.
 struct Flight {
     last: Ticket,
+    outcome: Outcome,
     /// Declared for its drop: the memory is in use until then.
     _memory: Vec<Use>,
 }
@@ -64,7 +72,11 @@ pub(crate) struct Engine {
     /// Groups of transfers in flight, in submission order.
     flights: VecDeque<Flight>,
     /// Transfers that failed and were not waited for, by ticket.
-    failures: BTreeMap<Ticket, Failure>,
+    failures: BTreeMap<Ticket, Problem>,
+    /// The last transfer that failed for a reason of its own, and the reason.
+    cause: Option<(Ticket, String)>,
+    /// Why the channel as a whole has failed.
+    lost: Option<Problem>,
 }
 
 /// Channel that Python threads share.
@@ -96,7 +108,7 @@ impl Shared {
             Side::C2h => opened.c2h_with(number, options).map(Direct::C2h),
         })?;
         let (handles, flights, failures) = Default::default();
-        let engine = Engine { card: opened, direct, handles, flights, failures };
+        let engine = Engine { card: opened, direct, handles, flights, failures, cause: None, lost: None };
         let shared = Arc::new(Self {
             side,
             number,
@@ -206,19 +218,18 @@ impl Engine {
     }
 
     /// Queues a transfer of a part of a region.
-    pub(super) fn submit(&mut self, place: &Place, card: CardAddr) -> Result<Ticket, Failure> {
+    pub(super) fn submit(&mut self, place: &Place, card: CardAddr) -> Result<(Ticket, Outcome), Failure> {
         let handle = self.handle(&place.region)?;
         let submitted = either!(self, channel => channel.submit_at(handle, place.offset, place.length, card));
         let ticket = self.or_after_poll(
             submitted,
             |engine| either!(engine, channel => channel.submit_at(handle, place.offset, place.length, card)),
         )?;
-        self.hold(ticket, vec![Use::of(&place.region)]);
-        Ok(ticket)
+        Ok((ticket, self.hold(ticket, vec![Use::of(&place.region)])))
     }
 
     /// Queues parts of regions as one transfer.
-    pub(super) fn submit_list(&mut self, parts: &[(Place, CardAddr)]) -> Result<Ticket, Failure> {
+    pub(super) fn submit_list(&mut self, parts: &[(Place, CardAddr)]) -> Result<(Ticket, Outcome), Failure> {
         let mut entries = Vec::with_capacity(parts.len());
         for (Place { region, offset, length }, card) in parts {
             let (memory, offset, length, card) = (self.handle(region)?, *offset, *length, *card);
@@ -227,8 +238,7 @@ impl Engine {
         let submitted = either!(self, channel => channel.submit_list(&entries));
         let ticket = self
             .or_after_poll(submitted, |engine| either!(engine, channel => channel.submit_list(&entries)))?;
-        self.hold(ticket, parts.iter().map(|(place, _)| Use::of(&place.region)).collect());
-        Ok(ticket)
+        Ok((ticket, self.hold(ticket, parts.iter().map(|(place, _)| Use::of(&place.region)).collect())))
     }
 
     /// Submits once more after a poll if the ring was full: transfers that have ended leave their descriptors to the poll.
@@ -247,27 +257,65 @@ impl Engine {
     }
 
     /// Keeps memory in use until a transfer has ended.
-    pub(super) fn hold(&mut self, last: Ticket, memory: Vec<Use>) {
-        self.flights.push_back(Flight { last, _memory: memory });
+    fn hold(&mut self, last: Ticket, memory: Vec<Use>) -> Outcome {
+        let outcome = Outcome::default();
+        self.flights.push_back(Flight { last, outcome: Arc::clone(&outcome), _memory: memory });
+        outcome
     }
 
     /// Polls, and takes what has ended. Returns the number of transfers that ended.
     pub(super) fn poll(&mut self) -> Result<usize, Failure> {
         let ended = either!(self, channel => channel.poll());
-        self.settle();
-        Ok(ended?)
+        self.settled(ended)
     }
 
-    /// Takes what has ended: memory is free again, and failures wait for the owner of their ticket.
-    pub(super) fn settle(&mut self) {
-        while let Some(flight) = self.flights.front()
-            && either!(self, channel => channel.has_ended(flight.last))
+    /// Takes what has ended, after a call of the channel: memory is free again, and failures wait for the owner of their ticket.
+    pub(super) fn settled<T>(&mut self, result: Result<T, Error<ChannelError>>) -> Result<T, Failure> {
+        let result = result.map_err(Problem::from);
+        if let Err(problem) = &result
+            && matches!(problem.class, Class::Gone | Class::Wedged)
         {
-            self.flights.pop_front();
+            self.lost.get_or_insert_with(|| problem.clone());
         }
         while let Some(done) = either!(self, channel => channel.next_completion()) {
             if let Err(fault) = done.outcome {
-                self.failures.insert(done.ticket, fault.widen::<TransferError>().into());
+                let problem = self.problem(done.ticket, *fault);
+                let at = self.flights.partition_point(|flight| flight.last < done.ticket);
+                if let Some(flight) = self.flights.get(at).filter(|flight| flight.last == done.ticket) {
+                    let _ = flight.outcome.set(Some(problem.clone()));
+                }
+                self.failures.insert(done.ticket, problem);
+                if self.failures.len() > MAX_FAILURES {
+                    self.failures.pop_first();
+                }
+            }
+        }
+        while let Some(flight) = self.flights.front()
+            && either!(self, channel => channel.has_ended(flight.last))
+        {
+            if let Some(flight) = self.flights.pop_front() {
+                // A transfer with a failure has its outcome already.
+                let _ = flight.outcome.set(None);
+            }
+        }
+        Ok(result?)
+    }
+
+    /// The failure of a transfer, with its first cause.
+    fn problem(&mut self, ticket: Ticket, fault: Error<ChannelFault>) -> Problem {
+        match (&fault.kind.cause, &self.cause, &self.lost) {
+            // The driver ended it together with the channel.
+            (FaultCause::Aborted, _, Some(lost)) => lost.clone(),
+            (FaultCause::Aborted, _, None) => fault.widen::<TransferError>().into(),
+            (FaultCause::EarlierFault, Some((first, reason)), _) => {
+                let reason = format!("; transfer {} failed: {reason}", first.number());
+                let mut problem = Problem::from(fault.widen::<TransferError>());
+                problem.message.push_str(&reason);
+                problem
+            }
+            _ => {
+                self.cause = Some((ticket, fault.kind.to_string()));
+                fault.widen::<TransferError>().into()
             }
         }
     }
@@ -284,11 +332,10 @@ impl Engine {
     /// Waits until a transfer, and so every earlier one, has ended.
     pub(super) fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), Failure> {
         let waited = either!(self, channel => channel.wait_ended(ticket, options));
-        self.settle();
-        Ok(waited?)
+        self.settled(waited)
     }
 
-    /// Takes the first failure of the transfers from `first` to `last`; the others fail for the same reason, and are dropped.
+    /// Takes the first failure of the transfers from `first` to `last`; the others fail for the same reason, and count as reported.
     pub(super) fn take_failure(&mut self, first: Ticket, last: Ticket) -> Option<Failure> {
         if self.failures.is_empty() {
             return None;
@@ -296,12 +343,12 @@ impl Engine {
         let mut later = self.failures.split_off(&first);
         let mut behind = later.split_off(&Ticket::from_number(last.number().saturating_add(1)));
         self.failures.append(&mut behind);
-        later.pop_first().map(|(_, failure)| failure)
+        later.pop_first().map(|(_, problem)| problem.into())
     }
 
-    /// Takes the first failure of all.
+    /// Takes the first failure of all. The others count as reported; their tickets keep them.
     pub(super) fn take_any_failure(&mut self) -> Option<Failure> {
-        std::mem::take(&mut self.failures).pop_first().map(|(_, failure)| failure)
+        std::mem::take(&mut self.failures).pop_first().map(|(_, problem)| problem.into())
     }
 
     /// Transfers DMA memory in place and waits. If the wait ends early, the transfer is cancelled.
@@ -316,7 +363,7 @@ impl Engine {
         }
         let ticket = loop {
             match self.submit(place, card) {
-                Ok(ticket) => break ticket,
+                Ok((ticket, _)) => break ticket,
                 // Transfers in flight occupy the ring: the oldest group ends first.
                 Err(failure) if failure.is(Class::Full) && !self.flights.is_empty() => {
                     let oldest = self.flights.front().map_or(Ticket::from_number(0), |flight| flight.last);
@@ -326,8 +373,7 @@ impl Engine {
             }
         };
         if let Err(failure) = self.wait_ended(ticket, options) {
-            let _ = either!(self, channel => channel.cancel(ticket));
-            self.settle();
+            let _ = self.cancel(ticket);
             // The report of the cancelled transfer is this failure.
             self.take_failure(ticket, ticket);
             return Err(self.after_early_end(failure));
@@ -347,7 +393,12 @@ impl Engine {
     /// Stops the engine and ends everything in flight.
     pub(super) fn abort(&mut self) -> Result<usize, Failure> {
         let ended = either!(self, channel => channel.abort());
-        self.settle();
-        Ok(ended?)
+        self.settled(ended)
+    }
+
+    /// Cancels a transfer. Returns false if it had ended.
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> Result<bool, Failure> {
+        let cancelled = either!(self, channel => channel.cancel(ticket));
+        self.settled(cancelled)
     }
 }

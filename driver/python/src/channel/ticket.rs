@@ -4,7 +4,7 @@ use fpga_driver::Ticket;
 use pyo3::prelude::*;
 
 use super::class::Channel;
-use super::engine::either;
+use super::engine::Outcome;
 use crate::error::Failure;
 use crate::wait;
 
@@ -13,12 +13,19 @@ use crate::wait;
 pub(crate) struct PyTicket {
     channel: Py<Channel>,
     ticket: Ticket,
+    /// Set when the transfer has ended.
+    outcome: Outcome,
     nbytes: usize,
 }
 
 impl PyTicket {
-    pub(super) const fn new(channel: Py<Channel>, ticket: Ticket, nbytes: usize) -> Self {
-        Self { channel, ticket, nbytes }
+    pub(super) fn new(channel: Py<Channel>, (ticket, outcome): (Ticket, Outcome), nbytes: usize) -> Self {
+        Self { channel, ticket, outcome, nbytes }
+    }
+
+    /// How the transfer has ended, as far as the channel was polled.
+    fn ended(&self) -> Option<Result<(), Failure>> {
+        self.outcome.get().map(|outcome| outcome.clone().map_or(Ok(()), |problem| Err(problem.into())))
     }
 }
 
@@ -41,6 +48,9 @@ impl PyTicket {
 
     /// Polls the channel, and returns whether the transfer has ended.
     fn done(&self, py: Python<'_>) -> Result<bool, Failure> {
+        if self.outcome.get().is_some() {
+            return Ok(true);
+        }
         let mut locked = self.channel.get().shared.lock(py)?;
         let engine = locked.engine()?;
         wait::detached(py, || {
@@ -53,23 +63,25 @@ impl PyTicket {
 
     #[pyo3(signature = (timeout = Some(10.0)))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Result<(), Failure> {
-        let mut locked = self.channel.get().shared.lock(py)?;
+        let mut locked = match self.channel.get().shared.lock(py) {
+            Ok(locked) => locked,
+            Err(closed) => return self.ended().unwrap_or(Err(closed)),
+        };
         let engine = locked.engine()?;
         let options = wait::options(timeout)?;
         wait::detached(py, || {
-            engine.wait_ended(self.ticket, options)?;
-            engine.take_failure(self.ticket, self.ticket).map_or(Ok(()), Err)
+            let waited = engine.wait_ended(self.ticket, options);
+            // It is reported by this ticket, and not again by a wait of the channel.
+            engine.take_failure(self.ticket, self.ticket);
+            // The outcome says more than a wait of a channel that has failed as a whole.
+            self.ended().unwrap_or(waited)
         })
     }
 
     fn cancel(&self, py: Python<'_>) -> Result<bool, Failure> {
         let mut locked = self.channel.get().shared.lock(py)?;
         let engine = locked.engine()?;
-        wait::detached(py, || {
-            let cancelled = either!(engine, channel => channel.cancel(self.ticket));
-            engine.settle();
-            Ok::<_, Failure>(cancelled?)
-        })
+        wait::detached(py, || engine.cancel(self.ticket))
     }
 
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
