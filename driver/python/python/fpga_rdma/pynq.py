@@ -13,12 +13,13 @@
 ([1, 2, 3, 4], 16)
 >>> overlay.free()
 
-Three things differ, because the card is at the other end of PCIe:
+Four things differ, because the card is at the other end of PCIe:
 
 * The bitstream is on the card already: :class:`Overlay` opens a card, and does not program it. Without ``card`` it uses the card that this
   module used last, or the one that the environment variable ``FPGA_CARD`` names.
 * :class:`DMA` needs a design with stream channels. Other cards have memory of their own: a buffer has a place in it (``allocate(...,
   address=0x1000)``), which ``sync_to_device`` writes and ``sync_from_device`` reads.
+* A buffer has what was received after ``wait()``, or when the channel is ``idle``: not before the program asks.
 * Addresses of :class:`MMIO` are offsets in the user BAR.
 """
 
@@ -30,6 +31,7 @@ import os
 import re
 import weakref
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
@@ -46,6 +48,8 @@ __all__ = ["DMA", "MMIO", "Overlay", "PynqBuffer", "allocate"]
 
 _PART = 0.001
 """Seconds for which a wait lets one direction work before it looks at the other one."""
+_MOMENT = 0.0002
+"""Seconds that a new transfer gets to end at once, as notebooks expect that read the buffer without a wait."""
 _MIN_RING = 4 << 20
 """Smallest size of the buffers of a receiving stream together, in bytes."""
 _MAX_RING = 64 << 20
@@ -91,6 +95,13 @@ class Overlay:
             )
         number = re.search(r"_(\d+)$", name)
         return _dma(self.card, int(number[1]) if number else 0)
+
+    @property
+    def ip_dict(self) -> dict[str, dict[str, Any]]:
+        """The DMA engines, by the names of their attributes."""
+        info = self.card.info
+        pairs = max(info.h2c_channels, info.c2h_channels) if info.stream else 0
+        return {f"axi_dma_{number}": {"driver": DMA, "fullpath": f"axi_dma_{number}", "number": number} for number in range(pairs)}
 
     def is_loaded(self) -> bool:
         """Whether the card is open."""
@@ -311,6 +322,8 @@ class _Channel:
     def __init__(self, dma: DMA) -> None:
         self._dma = dma
         self._array: NDArray[np.uint8] | None = None
+        self._address = 0
+        self._length = 0
         self._failure: FpgaError | None = None
         self._transferred = 0
         self._running = True
@@ -357,7 +370,12 @@ class _Channel:
             raise ValueError(f"{length} bytes from byte {start} on are not a part of the array of {memory.nbytes} bytes")
         self._failure = None
         self._begin(memory[start : start + length])
-        self._dma._work(0)
+        self._length = length
+        try:
+            self._address = self._dma.card.device_address(memory) + start
+        except ValueError:
+            self._address = 0
+        self._dma._work(_MOMENT)
 
     def wait(self) -> None:
         """Waits until the transfer has ended. Raises its failure."""
@@ -386,6 +404,9 @@ class _Channel:
 
     def _end(self, transferred: int, failure: FpgaError | None = None) -> None:
         self._array, self._transferred, self._failure = None, transferred, failure
+
+    def _status(self) -> SimpleNamespace:
+        return SimpleNamespace(Halted=int(not self._running), Idle=int(self.idle), DMAIntErr=int(self.error))
 
 
 class _SendChannel(_Channel):
@@ -479,6 +500,24 @@ class DMA:
         self.max_size = max_size
         self.sendchannel = _SendChannel(self)
         self.recvchannel = _RecvChannel(self)
+
+    @property
+    def register_map(self) -> SimpleNamespace:
+        """State under the names of an AXI DMA's registers. The engine of the card has other ones, which are in ``card.dma_bar``.
+
+        Addresses are those of the buffers of the last transfers, 0 for memory that is not DMA memory.
+        """
+        send, recv = self.sendchannel, self.recvchannel
+        return SimpleNamespace(
+            MM2S_DMACR=SimpleNamespace(RS=int(send.running)),
+            MM2S_DMASR=send._status(),
+            MM2S_SA=SimpleNamespace(Source_Address=send._address),
+            MM2S_LENGTH=SimpleNamespace(Length=send._length),
+            S2MM_DMACR=SimpleNamespace(RS=int(recv.running)),
+            S2MM_DMASR=recv._status(),
+            S2MM_DA=SimpleNamespace(Destination_Address=recv._address),
+            S2MM_LENGTH=SimpleNamespace(Length=recv._length),
+        )
 
     def _work(self, limit: float) -> None:
         """Lets both directions work, each for ``limit`` seconds: a loopback takes data only while what it returns is received."""
