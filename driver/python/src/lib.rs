@@ -40,6 +40,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     buffer::add(module)?;
     channel::add(module)?;
     cdma::add(module)?;
+    foreign::add(module)?;
     interrupt::add(module)?;
     registers::add(module)?;
     sim::add(module)?;

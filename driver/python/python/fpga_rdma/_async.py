@@ -12,6 +12,8 @@ import itertools
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from ._native import _nbytes
+
 if TYPE_CHECKING:
     from ._native import Card, Channel, Memory, Ticket, UserInterrupt
 
@@ -129,7 +131,7 @@ def _is_dma(card: Card, memory: Memory) -> bool:
 
 async def write(card: Card, channel: Channel, data: Memory, address: int) -> None:
     """``Channel.write_async``."""
-    length = channel._nbytes(data)
+    length = _nbytes(data, False)
     if length == 0:
         return
     if _is_dma(card, data):
@@ -142,7 +144,7 @@ async def write(card: Card, channel: Channel, data: Memory, address: int) -> Non
 
 async def read(card: Card, channel: Channel, into: Memory, address: int) -> None:
     """``Channel.read_async``."""
-    length = channel._nbytes(into)
+    length = _nbytes(into, True)
     if length == 0:
         return
     if _is_dma(card, into):

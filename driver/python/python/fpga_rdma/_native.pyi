@@ -40,6 +40,8 @@ T = TypeVar("T", bound=np.generic)
 
 __version__: str
 
+def _nbytes(memory: Memory, writable: bool, /) -> int: ...
+
 def open(
     name: str,
     *,
@@ -377,7 +379,6 @@ class Channel:
         """Stop the engine and end everything in flight as aborted. Returns the number of transfers that ended. Raises WedgedError."""
     def close(self) -> None:
         """Give the channel back. Transfers in flight are aborted. Indexing the card again takes it anew."""
-    def _nbytes(self, memory: Memory, /) -> int: ...
     def _descriptor(self) -> int | None: ...
     def _serve(self) -> int: ...
     def _step(self) -> int: ...

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
-from ._native import Card, open
+from ._native import Card, _nbytes, open
 from .errors import FpgaError, TimedOutError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -304,20 +304,20 @@ def allocate(
     return buffer
 
 
-def _bytes(array: Any) -> NDArray[np.uint8]:
-    """The bytes of an array in C order, without a copy."""
+def _bytes(array: Any, writable: bool) -> NDArray[np.uint8]:
+    """The bytes of an object in C order, without a copy."""
     if isinstance(array, PynqBuffer):
         array._card()
-    array = np.asarray(memoryview(array) if not isinstance(array, np.ndarray) else array)
-    if array.dtype.hasobject:
-        raise TypeError(f"an array of {array.dtype} has elements that are Python objects, which a card cannot use")
-    if not array.flags.c_contiguous:
-        raise ValueError("the array is not contiguous in C order: numpy.ascontiguousarray makes a copy that is")
-    return array.reshape(-1).view(np.uint8)
+    length = _nbytes(array, writable)
+    if isinstance(array, np.ndarray):
+        return np.asarray(array).reshape(-1).view(np.uint8)
+    return np.frombuffer(array, np.uint8) if length else np.empty(0, np.uint8)
 
 
 class _Channel:
     """One direction of :class:`DMA`."""
+
+    _receives = False
 
     def __init__(self, dma: DMA) -> None:
         self._dma = dma
@@ -364,7 +364,8 @@ class _Channel:
             raise RuntimeError("the DMA channel was stopped: call start() first")
         if not self.idle:
             raise RuntimeError("a transfer is in progress: call wait() first")
-        memory, start, nbytes = _bytes(array), operator.index(start), operator.index(nbytes)
+        memory = _bytes(array, self._receives)
+        start, nbytes = operator.index(start), operator.index(nbytes)
         length = nbytes or memory.nbytes - start
         if start < 0 or length <= 0 or start + length > memory.nbytes:
             raise ValueError(f"{length} bytes from byte {start} on are not a part of the array of {memory.nbytes} bytes")
@@ -445,14 +446,14 @@ class _SendChannel(_Channel):
 class _RecvChannel(_Channel):
     """Direction from card to host."""
 
+    _receives = True
+
     def __init__(self, dma: DMA) -> None:
         super().__init__(dma)
         self._stream: C2hStream | None = None
         self._room = 0
 
     def _begin(self, memory: NDArray[np.uint8]) -> None:
-        if not memory.flags.writeable:
-            raise ValueError("the array is read-only: give a writable array")
         if self._stream is None:
             size = 64
             while 64 * size < max(_MIN_RING, memory.nbytes, self._dma.max_size):

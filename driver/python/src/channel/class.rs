@@ -233,10 +233,14 @@ impl Channel {
         Ok(PyTicket::new(slf.clone().unbind(), submitted, place.length))
     }
 
-    fn submit_list(slf: &Bound<'_, Self>, parts: Vec<(Bound<'_, PyAny>, u64)>) -> Result<PyTicket, Failure> {
+    fn submit_list(
+        slf: &Bound<'_, Self>,
+        parts: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    ) -> Result<PyTicket, Failure> {
         let (channel, py) = (slf.get(), slf.py());
-        let place = |(memory, address): &(Bound<'_, PyAny>, u64)| {
-            channel.place(memory).map(|place| (place, CardAddr::new(*address)))
+        let place = |(memory, address): &(Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            let address = CardAddr::new(numbers::address(address)?);
+            channel.place(memory).map(|place| (place, address))
         };
         let parts = parts.iter().map(place).collect::<Result<Vec<_>, _>>()?;
         let length = parts.iter().map(|(place, _)| place.length).sum();
@@ -320,11 +324,6 @@ impl Channel {
         let mut locked = self.shared.lock(py)?;
         let engine = locked.engine()?;
         wait::detached(py, || engine.abort())
-    }
-
-    /// Size of an object in bytes, checked as for a transfer of it.
-    fn _nbytes(&self, object: &Bound<'_, PyAny>) -> Result<usize, Failure> {
-        Ok(self.bytes(object)?.len())
     }
 
     /// Descriptor that becomes readable when a transfer ends; `None` if the caller has to poll.
