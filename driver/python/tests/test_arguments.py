@@ -8,6 +8,7 @@ import ctypes
 import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ IN_ORDER: dict[str, Callable[[Any], Any]] = {
     "memoryview": memoryview,
     "memoryview of halves": lambda memory: memoryview(memory).cast("H"),
     "memoryview of two dimensions": lambda memory: memoryview(memory).cast("B", (6, 8)),
-    "memoryview of a number": lambda memory: memoryview(np.ndarray((), "V48", memory)),
+    "memoryview of a number": lambda memory: memoryview(np.ndarray((), "V48", memory)),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     "array of one number": over("V48", ()),
     "array of two dimensions": over(">u4", (3, 4)),
     "array of three dimensions": over("<i2", (2, 3, 4)),
@@ -115,7 +116,7 @@ OWN: dict[str, tuple[Callable[[], Any], bytes | str]] = {
     "dictionary": (dict, NO_BYTES),
 }
 for letter in "bBhHiIlLqQfd":
-    OWN[f"array.array of {letter}"] = (lambda letter=letter: array.array(letter, [1, 2, 3]), array.array(letter, [1, 2, 3]).tobytes())
+    OWN[f"array.array of {letter}"] = (partial(array.array, letter, [1, 2, 3]), array.array(letter, [1, 2, 3]).tobytes())
 
 # Words of interfaces that the caller does not use.
 FOREIGN_WORDS = ("strides", "shape is", "suboffsets", "PyBuffer", "Sequence", "native format")
@@ -157,6 +158,10 @@ def place() -> Iterator[Place]:
 def length_of(thing: Any) -> int:
     """Size of an object in bytes, by another way than the package's."""
     return thing.nbytes if isinstance(thing, np.ndarray | np.generic | fpga_rdma.Buffer) else memoryview(thing).nbytes
+
+
+def is_read_only(thing: Any) -> bool:
+    return isinstance(thing, np.generic) or memoryview(thing).readonly
 
 
 def clear(place: Place) -> None:
@@ -307,7 +312,8 @@ def test_object_of_its_own_memory_moves_or_is_refused(place: Place, name: str) -
         else:
             with pytest.raises(ValueError, match="at least one byte"):
                 call(place, make())
-    for call in [*IN_PLACE, submit_read, read_batch]:
+    in_place: list[Callable[[Place, Any], object]] = [*IN_PLACE, submit_read, read_batch]
+    for moving in in_place:
         thing = make()
         if isinstance(expected, str):
             with pytest.raises(TypeError):
@@ -316,13 +322,13 @@ def test_object_of_its_own_memory_moves_or_is_refused(place: Place, name: str) -
                 place.card.c2h[0].submit(thing, 0)
         else:
             with pytest.raises((fpga_rdma.RefusedError, ValueError), match=r"not in DMA memory|read-only"):
-                call(place, thing)
+                moving(place, thing)
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_target_of_its_own_memory_is_filled_or_refused(place: Place, name: str) -> None:
     make, expected = OWN[name]
-    thing = make()
+    thing: Any = make()
     place.network[0].poke(0x3000, PATTERN)
     for reading in READING:
         if isinstance(expected, str):
@@ -335,7 +341,7 @@ def test_target_of_its_own_memory_is_filled_or_refused(place: Place, name: str) 
             continue
         if reading is receive_into and not 0 < length_of(thing) <= SIZE:
             continue
-        if memoryview(thing).readonly if not isinstance(thing, np.generic) else True:
+        if is_read_only(thing):
             with pytest.raises(ValueError) as refused:
                 reading(place, thing)
             check_words(refused.value, READ_ONLY)

@@ -22,7 +22,7 @@ LAYOUTS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
     "reversed": lambda numbers: numbers[::-1].copy()[::-1],
     "field of a structure": lambda numbers: np.array(list(zip(numbers, numbers, strict=True)), [("a", "u1"), ("b", numbers.dtype)])["b"],
     "read-only": lambda numbers: np.frombuffer(numbers.tobytes(), numbers.dtype),
-    "memoryview": memoryview,
+    "memoryview": lambda numbers: memoryview(numbers),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 }
 INTEGERS = [order + letters for letters in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8") for order in "<>"]
 
@@ -254,7 +254,7 @@ def test_allocate_refuses_impossible_shapes_and_types(place: Place) -> None:
         with pytest.raises(ValueError, match="0 bytes"):
             place.card.allocate(3, dtype)
     assert place.card.allocate(()).shape == ()
-    assert place.card.allocate(np.array([2, 3]), np.dtype(("u2", (4,)))).shape == (2, 3, 4)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    assert place.card.allocate(np.array([2, 3]), np.dtype(("u2", (4,)))).shape == (2, 3, 4)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     dates = place.card.allocate(4, "M8[s]")
     dates[:] = np.arange(4)
     place.card.h2c[0].submit(dates, 0).wait()

@@ -34,7 +34,7 @@ from .frames import (
 from .stream import ReceiveStatistics, SendStatistics
 
 # numpy declares the buffer protocol of its arrays for Python 3.12 and newer only.
-Memory: TypeAlias = typing_extensions.Buffer | NDArray[Any]
+Memory: TypeAlias = typing_extensions.Buffer | NDArray[Any] | np.generic
 Numbers: TypeAlias = Memory | Sequence[int]
 T = TypeVar("T", bound=np.generic)
 

@@ -56,10 +56,15 @@ _MAX_RING = 64 << 20
 _active: weakref.ref[Card] | None = None
 
 
+def _last() -> Card | None:
+    """The card that was used last."""
+    return None if _active is None else _active()
+
+
 def _use(card: Card | None) -> Card:
     """Returns the card to use, which becomes the one that later calls use."""
     global _active
-    found = card if card is not None else _active and _active()
+    found = card if card is not None else _last()
     if found is None or (card is None and found.closed):
         raise UnsupportedError(
             "no card is in use",
@@ -83,7 +88,7 @@ class Overlay:
 
     def __init__(self, bitfile_name: str = "", *_unused: Any, card: Card | str | None = None, **_others: Any) -> None:
         self.bitfile_name = bitfile_name
-        used = _active and _active()
+        used = _last()
         if card is None and (used is None or used.closed):
             card = os.environ.get("FPGA_CARD")
         self.card = _use(open(card) if isinstance(card, str) else card)
@@ -184,6 +189,10 @@ class RegisterArray(Sequence[int]):
     @property
     def shape(self) -> tuple[int]:
         return (len(self),)
+
+    @property
+    def size(self) -> int:
+        return len(self)
 
     def __len__(self) -> int:
         return self._mmio.length // 4

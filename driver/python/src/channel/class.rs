@@ -316,7 +316,9 @@ impl Channel {
             if let Some(last) = submitted.checked_sub(1) {
                 engine.wait_ended(fpga_driver::Ticket::from_number(last), options)?;
             }
-            engine.take_any_failure().map_or(Ok(()), Err)
+            engine.take_any_failure().map_or(Ok(()), Err)?;
+            // What has ended with the channel was reported, but did not succeed.
+            engine.check()
         })
     }
 

@@ -346,6 +346,11 @@ impl Engine {
         later.pop_first().map(|(_, problem)| problem.into())
     }
 
+    /// The failure of the channel as a whole, if it has failed.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        self.lost.clone().map_or(Ok(()), |problem| Err(problem.into()))
+    }
+
     /// Takes the first failure of all. The others count as reported; their tickets keep them.
     pub(super) fn take_any_failure(&mut self) -> Option<Failure> {
         std::mem::take(&mut self.failures).pop_first().map(|(_, problem)| problem.into())
