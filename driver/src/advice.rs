@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 
 use fpga_pci::{DmaAccess, PciAddress};
 
@@ -27,6 +28,8 @@ pub enum Advice {
     NameCard,
     /// Bind the function to vfio-pci.
     BindToVfio(PciAddress),
+    /// Build the simulator's program of the design, in this folder.
+    BuildSimulation(PathBuf),
     /// Open the card again when it is back: [`Card::open`](crate::Card::open).
     ReopenCard,
     /// Reset the card by a hot reset of its bus: [`recovery::recover`](crate::recovery::recover).
@@ -160,6 +163,9 @@ impl fmt::Display for Advice {
             }
             Self::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER or shared:CARD",
             Self::BindToVfio(address) => return write!(f, "bind {address} to vfio-pci"),
+            Self::BuildSimulation(folder) => {
+                return write!(f, "build the design's simulation in {}", folder.display());
+            }
             Self::ReopenCard => "open the card again when it is back",
             Self::ResetBus => {
                 "reset the card with recovery::recover up to RecoveryLevel::Bus, then open it again"

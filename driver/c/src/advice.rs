@@ -9,6 +9,9 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::Text(text) => text,
         Advice::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER or shared:CARD",
         Advice::BindToVfio(address) => return format!("bind {address} to vfio-pci"),
+        Advice::BuildSimulation(folder) => {
+            return format!("build the design's simulation in {}, see docs/guide/rtl.md", folder.display());
+        }
         Advice::EnableSimulator => "build the library with simulated cards, or name another card",
         Advice::OpenForUse => "open the card without observe in fpga_open_options",
         Advice::ReopenCard => "open the card again with fpga_open when it is back",
@@ -59,7 +62,7 @@ pub(crate) fn render(advice: &Advice) -> String {
             "align both addresses to the engine's data width: multiples of 128 bytes suit every build"
         }
         Advice::StateCdmaOffset => "use fpga_cdma_open_at with the offset of its registers in the user BAR",
-        Advice::TestCard => "open the endpoint again; if that does not help, test the card (fpgactl validate)",
+        Advice::TestCard => "open the endpoint again; if that does not help, run the self-test of the card, see docs/guide/when-a-card-hangs.md",
         Advice::ReopenEndpoint => "close the endpoint and open it again with fpga_endpoint_open",
         Advice::ChooseScheme => "name a supported scheme in fpga_endpoint_options, or load another build",
         Advice::OpenWithScheme => {

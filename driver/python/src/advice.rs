@@ -6,7 +6,12 @@ use fpga_driver::{Advice, DmaAccess};
 pub(crate) fn render(advice: &Advice) -> String {
     match advice {
         Advice::Text(text) => text,
-        Advice::BindToVfio(address) => return format!("bind it to vfio-pci: fpgactl bind {address}"),
+        Advice::BindToVfio(address) => {
+            return format!("bind {address} to the driver vfio-pci, see docs/guide/first-card.md");
+        }
+        Advice::BuildSimulation(folder) => {
+            return format!("build the design's simulation in {}, see docs/guide/rtl.md", folder.display());
+        }
         Advice::NameCard => "use a PCI address, 'mock', 'mock:FILE.yaml', 'mock:NAME', 'vfio-user:SOCKET', 'rtl:FOLDER' or 'shared:CARD'",
         Advice::EnableSimulator => "install a build with simulated cards, or name another card",
         Advice::StateDmaBar => "name the BAR: fpga_rdma.open(name, dma_bar=N)",
@@ -84,7 +89,7 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::TestWithSecondCard => "test with a second card",
         Advice::AvoidHybridWaits => "wait by polling or by interrupt",
         Advice::AvoidLongBlocks => "use shorter transfers",
-        Advice::TestCard => "test the card (fpgactl validate)",
+        Advice::TestCard => "run the self-test of the card, see docs/guide/when-a-card-hangs.md",
     }
     .to_owned()
 }

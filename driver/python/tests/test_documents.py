@@ -20,7 +20,17 @@ def test_programs_of_page_run(page: str, tmp_path: Path) -> None:
     """The blocks of a page are one program, in their order."""
     blocks = BLOCK.findall((ROOT / page).read_text())
     assert blocks, f"{page} has no Python program"
-    program = tmp_path / "page.py"
-    program.write_text("\n".join(blocks))
-    done = subprocess.run([sys.executable, "-W", "error", program], capture_output=True, text=True, cwd=tmp_path)
+    run("\n".join(blocks), tmp_path)
+
+
+@pytest.mark.parametrize("program", BLOCK.findall((ROOT / "docs/guide/python.md").read_text()), ids=lambda _: "block")
+def test_program_of_guide_runs_alone(program: str, tmp_path: Path) -> None:
+    """A reader copies one block."""
+    run(program, tmp_path)
+
+
+def run(text: str, folder: Path) -> None:
+    program = folder / "page.py"
+    program.write_text(text)
+    done = subprocess.run([sys.executable, "-W", "error", program], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -136,10 +136,7 @@ impl ErrorKind for OpenError {
             }
             // Its message includes help.
             Self::Owner(OwnerStartError::Ended { .. }) => return None,
-            Self::Simulation(SimulationError::NotBuilt { folder }) => {
-                let folder = folder.display();
-                Advice::Text(format!("build it: fpgactl rtl build TOP.sv... -o {folder}").into())
-            }
+            Self::Simulation(SimulationError::NotBuilt { folder }) => Advice::BuildSimulation(folder.clone()),
             Self::Simulation(SimulationError::Folder(_)) => {
                 Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open")
             }

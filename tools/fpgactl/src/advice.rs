@@ -13,6 +13,9 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::EnableSimulator => "use a build with simulated cards, or name a PCI address or a vfio-user socket",
         Advice::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER or shared:CARD",
         Advice::BindToVfio(address) => return format!("bind it with `fpgactl bind {address}`"),
+        Advice::BuildSimulation(folder) => {
+            return format!("build it: `fpgactl rtl build TOP.sv... -o {}`", folder.display());
+        }
         Advice::ReopenCard => "run the command again when the card is back",
         Advice::ResetBus => "reset the card with `fpgactl reset --level bus`; if that fails, check slot, power and link",
         Advice::SeeCardInfo => "choose a range inside the card's memory: `fpgactl info` shows it",

@@ -1,6 +1,6 @@
 """User-space driver for FPGA cards with Xilinx XDMA and AXI CDMA.
 
-Cards are named as by ``fpgactl --card``: ``"0000:65:00.0"`` (bound to vfio-pci), ``"mock"`` (a simulated card in this process),
+Names of cards: ``"0000:65:00.0"`` (bound to vfio-pci), ``"mock"`` (a simulated card in this process),
 ``"mock:us-x8"``, ``"mock:FILE.yaml"``, ``"vfio-user:SOCKET"``, ``"rtl:FOLDER"``,
 ``"shared:CARD"``.
 

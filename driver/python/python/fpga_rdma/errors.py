@@ -1,6 +1,7 @@
 """Exceptions of the package.
 
-All of them are :class:`FpgaError`. Arguments with impossible values raise ``ValueError`` and ``TypeError``, as usual.
+All of them are :class:`FpgaError`. Arguments of a wrong type raise ``TypeError``, and impossible values, also integers
+that are negative or too large, ``ValueError``; ``OverflowError`` is not raised.
 """
 
 from __future__ import annotations
