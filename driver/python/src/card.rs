@@ -212,7 +212,7 @@ impl Card {
 fn opened(py: Python<'_>, spec: CardSpec, options: OpenOptions) -> Result<fpga_driver::Card, Failure> {
     let (sender, mut receiver) = std::sync::mpsc::channel();
     let work = move || {
-        // Nobody receives it after Ctrl-C.
+        // After Ctrl-C, there is no receiver.
         let _ = sender.send(fpga_driver::Card::open_with(&spec, options));
     };
     let system =

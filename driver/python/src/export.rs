@@ -15,8 +15,8 @@ pub(crate) struct Export {
     view: Box<ffi::Py_buffer>,
 }
 
-// SAFETY: the view is not changed after it was filled in, and is released with the interpreter attached. What it points to is memory that
-// other threads of Python may access as well, and that this package accesses as shared memory only.
+// SAFETY: the view is not changed after it was filled in, and is released with the interpreter attached. Other threads of Python may access
+// the lent memory as well; this package accesses it as shared memory only.
 unsafe impl Send for Export {}
 // SAFETY: as above.
 unsafe impl Sync for Export {}
@@ -161,7 +161,7 @@ fn no_bytes(object: &Bound<'_, PyAny>) -> Failure {
     Failure::Python(PyTypeError::new_err(format!("{} has no bytes to move: {hint}", name_of(object))))
 }
 
-/// The bytes of a numpy array, as an array. `None`: it is no numpy array.
+/// The bytes of a numpy array, as an array. `None` for other objects.
 fn bytes_of_array<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>, Failure> {
     let py = object.py();
     let numpy = py.import(intern!(py, "numpy"))?;

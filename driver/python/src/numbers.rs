@@ -1,6 +1,6 @@
 //! Integers that Python programs pass: single ones, which have a range each, and arrays of offsets and addresses.
 //!
-//! What is not an integer is a `TypeError`, and an integer outside its range a `ValueError` that names the argument, the number and the range.
+//! Objects of other types are a `TypeError`, and integers outside the range a `ValueError` that names the argument, the number and the range.
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
@@ -144,7 +144,7 @@ impl Numbers {
             .map(Self)
     }
 
-    /// Reads a sequence, or what converts itself to one. `None`: the object is no sequence.
+    /// Reads a sequence, or an object that converts itself to one. `None` for other objects.
     fn elements(py: Python<'_>, object: &Bound<'_, PyAny>, what: &str) -> Option<Result<Self, Failure>> {
         if let Ok(sequence) = object.cast::<PySequence>() {
             let items = sequence.try_iter().map_err(Failure::from);

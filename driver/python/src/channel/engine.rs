@@ -52,7 +52,7 @@ pub(super) use either;
 /// How a transfer has ended: `None` for success. Shared by the engine, until then, and the ticket.
 pub(super) type Outcome = Arc<OnceLock<Option<Problem>>>;
 
-/// Number of failures that nobody has waited for, at most; then the oldest are dropped. Tickets keep their own.
+/// Maximum number of failures that no call has reported; then the oldest are dropped. Tickets keep their own.
 const MAX_FAILURES: usize = 1024;
 
 /// A submitted transfer.
