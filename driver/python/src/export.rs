@@ -15,7 +15,7 @@ pub(crate) struct Export {
     view: Box<ffi::Py_buffer>,
 }
 
-// SAFETY: the view is not changed after it was filled in, and is released with the interpreter attached. Other threads of Python may access
+// SAFETY: the view is not changed after it was filled in, and is released under the lock of the interpreter. Other threads of Python may access
 // the lent memory as well; this package accesses it as shared memory only.
 unsafe impl Send for Export {}
 // SAFETY: as above.
