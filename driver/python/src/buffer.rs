@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use fpga_driver::{DmaAccess, SharedMemory};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
-use pyo3::types::{PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyString, PyTuple};
 use pyo3::{ffi, intern};
 
 use crate::card::{Card, CardState};
@@ -201,7 +201,21 @@ impl Buffer {
         if slf.get().is_busy() {
             return Err(slf.get().busy());
         }
-        Ok(PyMemoryView::from(slf.as_any())?.set_item(key, value)?)
+        let view = PyMemoryView::from(slf.as_any())?;
+        let Ok(slice) = key.cast::<PySlice>() else {
+            return Ok(view.set_item(key, numbers::value::<u8>(value)?)?);
+        };
+        // The bytes of an object of any type, as for a transfer of it.
+        let bytes = Foreign::readable(value)?.to_vec();
+        let length = isize::try_from(slf.get().length).unwrap_or(isize::MAX);
+        let wanted = slice.indices(length)?.slicelength;
+        if wanted != bytes.len() {
+            return Err(Failure::value(format!(
+                "{} bytes for a slice of {wanted} bytes: give as many",
+                bytes.len()
+            )));
+        }
+        Ok(view.set_item(key, PyBytes::new(slf.py(), &bytes))?)
     }
 
     #[pyo3(signature = (dtype = None))]

@@ -350,6 +350,45 @@ def test_target_of_its_own_memory_is_filled_or_refused(place: Place, name: str) 
         assert memoryview(thing).tobytes()[:SIZE] == PATTERN[: length_of(thing)], reading.__name__
 
 
+@pytest.mark.parametrize("name", [*IN_ORDER, *OUT_OF_ORDER, *OWN])
+def test_slice_of_buffer_is_assigned_the_same_bytes(place: Place, name: str) -> None:
+    buffer = place.card.buffer(4096)
+    if name in OWN:
+        make, expected = OWN[name]
+        thing: Any = make()
+        if isinstance(expected, str):
+            with pytest.raises(TypeError) as caught:
+                buffer[:] = thing
+            check_words(caught.value, expected)
+            return
+    else:
+        thing = (IN_ORDER | OUT_OF_ORDER)[name](bytearray(PATTERN))
+        expected = PATTERN
+    if name in OUT_OF_ORDER:
+        with pytest.raises(ValueError, match=ORDER):
+            buffer[:] = thing
+        return
+    buffer[: len(expected)] = thing
+    assert buffer[: len(expected)] == expected
+    if len(expected) <= 1024:
+        buffer[: 2 * len(expected) : 2] = thing
+        assert buffer[: 2 * len(expected) : 2] == expected
+    with pytest.raises(ValueError, match="give as many"):
+        buffer[: len(expected) + 1] = bytes(len(expected) + 2)
+
+
+def test_element_of_buffer_is_assigned_a_byte(place: Place) -> None:
+    buffer = place.card.buffer(64)
+    buffer[np.int16(3)] = np.uint8(9)
+    assert buffer[3] == 9
+    wrong: Any
+    for wrong, kind in ((256, ValueError), (-1, ValueError), (2.5, TypeError), (b"1", TypeError), ("1", TypeError)):
+        with pytest.raises(kind, match="value"):
+            buffer[0] = wrong
+    with pytest.raises(IndexError):
+        buffer[64] = 1
+
+
 def test_closed_and_released_memory_is_refused(place: Place) -> None:
     view = memoryview(bytearray(4))
     view.release()
