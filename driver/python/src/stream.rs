@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_driver::backend::Clock;
-use fpga_driver::errors::ErrorKind as _;
+use fpga_driver::errors::{ChannelFault, ErrorKind as _, FaultCause};
 use fpga_driver::stream::{C2hStreamOptions, Packet, StreamError};
-use fpga_driver::{SharedSlice, Ticket, WaitMode, WaitOptions};
+use fpga_driver::{Error, SharedSlice, Ticket, WaitMode, WaitOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
@@ -54,8 +54,17 @@ impl Sender {
     fn take_completions(&mut self) {
         while let Some(done) = self.stream.next_completion() {
             if let Err(fault) = done.outcome {
-                self.faults.push_back(Failure::from(*fault));
+                let failure = self.cause(*fault);
+                self.faults.push_back(failure);
             }
+        }
+    }
+
+    /// The first cause of a fault: that of the channel, if the driver has ended the packet together with it.
+    fn cause(&mut self, fault: Error<ChannelFault>) -> Failure {
+        match (&fault.kind.cause, self.stream.poll()) {
+            (FaultCause::Aborted, Err(lost)) => lost.into(),
+            _ => fault.into(),
         }
     }
 
@@ -152,7 +161,10 @@ impl H2cStream {
                 let options = wait::options(timeout)?;
                 wait::detached(py, || sender.stream.wait_ended(Ticket::from_number(last), options))?;
             }
-            sender.check()
+            sender.check()?;
+            // Packets of a channel that has failed have ended, and were not sent.
+            sender.stream.poll()?;
+            Ok(())
         })
     }
 

@@ -175,6 +175,24 @@ def test_flush_waits_for_packets_whose_send_has_timed_out() -> None:
         tx.flush(0)
 
 
+@pytest.mark.parametrize("how", ["gone", "all-ones"])
+def test_every_call_of_stream_of_removed_card_says_so(how: str) -> None:
+    network = Network(["us-plus-x8-stream"])
+    with network[0].open() as card:
+        tx, rx = card.h2c_stream(0), card.c2h_stream(0)
+        with pytest.raises(fpga_rdma.TimedOutError):
+            rx.receive(0.001)
+        tx.submit(b"packet")
+        tx.submit(b"packet")
+        network[0].fail(how)
+        sending = (tx.flush, tx.poll, lambda: tx.send(b"packet"), lambda: tx.submit(b"packet"), tx.abort)
+        receiving = (rx.receive, rx.try_receive, lambda: rx.receive_into(bytearray(64)), rx.abort)
+        for _ in range(2):
+            for call in (*sending, *receiving):
+                with pytest.raises(fpga_rdma.CardGoneError):
+                    call()
+
+
 def test_completion_of_transfer_is_returned_again() -> None:
     a_card, b_card = Network(2).open()
     with a_card, b_card:

@@ -402,6 +402,10 @@ impl PacketReceiver {
             self.packets.restart(engine.submitted());
             self.fresh = true;
             if let Some(fault) = fault {
+                // The channel has failed as a whole: that is the cause, and posting again would report it as well.
+                if matches!(fault.kind.cause, FaultCause::Aborted) {
+                    engine.poll()?;
+                }
                 return Err(StreamError::Fault(Box::new(fault.kind)));
             }
         }
