@@ -513,7 +513,7 @@ enum AllocationOrigin {
     /// Memory of a caller: it is unmapped, from the device and then from this process, with the last clone of the memory.
     Caller {
         /// Keeps the bytes mapped, even if the pool's entry is removed.
-        _memory: Box<SharedMemory>,
+        memory: Box<SharedMemory>,
     },
 }
 

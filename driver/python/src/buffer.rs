@@ -13,7 +13,6 @@ use pyo3::{ffi, intern};
 use crate::card::{Card, CardState};
 use crate::error::{Class, Failure};
 use crate::export::Export;
-use crate::foreign::Foreign;
 use crate::memory::{Region, brief};
 use crate::numbers;
 use crate::wait;
@@ -93,7 +92,7 @@ impl Buffer {
             );
         }
         let (address, length) = (region.address, region.length);
-        let device_address = region.memory.iova().get();
+        let device_address = region.iova.get();
         let region = Mutex::new(Some(region));
         Ok(Self { card: card.clone(), region, views: AtomicUsize::new(0), address, length, device_address })
     }
@@ -117,11 +116,7 @@ impl Buffer {
         let Some(region) = brief(&self.region).take() else { return Ok(()) };
         self.card.regions().remove(&region);
         for channel in self.card.regions().channels() {
-            if waits {
-                // The call of another thread ends.
-                drop(wait::lock(py, &channel.engine)?);
-            }
-            channel.forget(py, region.number);
+            channel.forget(py, region.number, waits)?;
         }
         // Unmapping is a system call.
         py.detach(|| drop(region));
@@ -241,18 +236,6 @@ impl Buffer {
         (1, 0)
     }
 
-    /// Copies the bytes of an object of the same size into the memory, for `_async`.
-    fn _load(&self, py: Python<'_>, source: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        let (region, source) = (self.region()?, Foreign::readable(source)?);
-        copied(py.detach(|| region.memory.memory().copy_from(0, source.view(), 0, source.len())))
-    }
-
-    /// Copies the memory into an object of the same size, for `_async`.
-    fn _store(&self, py: Python<'_>, target: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        let (region, target) = (self.region()?, Foreign::writable(target)?);
-        copied(py.detach(|| target.view().copy_from(0, region.memory.memory(), 0, target.len())))
-    }
-
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         if self.is_busy() {
             return Err(self.busy());
@@ -301,10 +284,6 @@ impl Drop for Buffer {
         }
         let _ = Python::try_attach(|py| self.release(py, false));
     }
-}
-
-fn copied(result: Result<(), fpga_driver::errors::MemoryError>) -> Result<(), Failure> {
-    result.map_err(|error| Failure::value(error.to_string()))
 }
 
 /// Reads the shape of an array: a size, or a sequence of sizes.
@@ -386,7 +365,7 @@ impl Card {
                 "the object is not in DMA memory of this card: use card.allocate or card.register".to_owned(),
             )
         })?;
-        Ok(place.region.memory.iova().get().saturating_add(place.offset as u64))
+        Ok(place.region.iova.get().saturating_add(place.offset as u64))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use fpga_driver::{BarOffset, CardAddr, CardRange, CardSpec, ChannelOptions, NetworkInterface, OpenOptions};
 use fpga_register_map::RegisterMap;
@@ -20,11 +21,30 @@ use crate::wait;
 #[derive(Clone)]
 pub(crate) struct CardState(Arc<Inner>);
 
+/// Interval in which a thread looks whether another one has taken a channel.
+const SLOT_INTERVAL: Duration = Duration::from_micros(200);
+
+/// A channel of a card.
+enum Slot {
+    /// A thread is taking it.
+    Opening,
+    Open(Arc<Shared>),
+}
+
+impl Slot {
+    fn open(self) -> Option<Arc<Shared>> {
+        match self {
+            Self::Opening => None,
+            Self::Open(channel) => Some(channel),
+        }
+    }
+}
+
 struct Inner {
     name: String,
     card: Mutex<Option<fpga_driver::Card>>,
     /// Channels that were taken, by direction and number.
-    channels: Mutex<HashMap<(Side, u8), Arc<Shared>>>,
+    channels: Mutex<HashMap<(Side, u8), Slot>>,
     regions: Arc<Regions>,
     /// Register map that was loaded last.
     map: Mutex<Option<Arc<RegisterMap>>>,
@@ -72,14 +92,6 @@ impl CardState {
         &self.0.regions
     }
 
-    /// Another Python object of the card.
-    ///
-    /// # Errors
-    /// Errors of Python.
-    pub(crate) fn object(&self, py: Python<'_>) -> PyResult<Py<Card>> {
-        Py::new(py, Card::new(self.clone()))
-    }
-
     /// Channel of a number, which is taken if it is not open. `exclusive`: an open one is refused.
     ///
     /// # Errors
@@ -91,47 +103,86 @@ impl CardState {
         options: ChannelOptions,
         exclusive: bool,
     ) -> Result<Arc<Shared>, Failure> {
-        let mut channels = wait::lock(py, &self.0.channels)?;
-        if let Some(channel) = channels.get(&key)
-            && channel.is_open(py)?
-        {
-            if exclusive {
-                return Err(Failure::new(Class::InUse, format!("{} is open already", channel.label()))
-                    .advice("close it first, or open it with its options before its first use")
-                    .on_card(self.name()));
+        loop {
+            let mut slots = brief(&self.0.channels);
+            match slots.get(&key) {
+                Some(Slot::Open(channel)) if channel.is_open() => {
+                    if exclusive {
+                        let message = format!("{} is open already", channel.label());
+                        return Err(Failure::new(Class::InUse, message)
+                            .advice("close it first, or open it with its options before its first use")
+                            .on_card(self.name()));
+                    }
+                    return Ok(Arc::clone(channel));
+                }
+                Some(Slot::Opening) => {
+                    drop(slots);
+                    py.detach(|| std::thread::sleep(SLOT_INTERVAL));
+                    py.check_signals()?;
+                }
+                Some(Slot::Open(_)) | None => {
+                    slots.insert(key, Slot::Opening);
+                    break;
+                }
             }
-            return Ok(Arc::clone(channel));
         }
-        let channel = Shared::open(py, self, key.0, key.1, options)?;
-        channels.insert(key, Arc::clone(&channel));
-        Ok(channel)
+        // Other channels can be taken meanwhile.
+        let opened = Shared::open(py, self, key.0, key.1, options);
+        let mut slots = brief(&self.0.channels);
+        match opened {
+            Ok(channel) => {
+                slots.insert(key, Slot::Open(Arc::clone(&channel)));
+                drop(slots);
+                if let Err(closed) = self.get() {
+                    // The card was closed meanwhile, and did not know the channel.
+                    channel.close(py)?;
+                    return Err(closed);
+                }
+                Ok(channel)
+            }
+            Err(failure) => {
+                slots.remove(&key);
+                Err(failure)
+            }
+        }
     }
 
     /// Makes an object a part of the card: it is closed with the card.
     ///
     /// # Errors
     /// `ClosedError` if the card was closed meanwhile.
-    pub(crate) fn adopt(&self, py: Python<'_>, child: Weak<dyn Close>) -> Result<(), Failure> {
-        let mut children = wait::lock(py, &self.0.children)?;
+    pub(crate) fn adopt(&self, child: Weak<dyn Close>) -> Result<(), Failure> {
+        let mut children = brief(&self.0.children);
         self.get()?;
         children.retain(|child| child.strong_count() > 0);
         children.push(child);
         Ok(())
     }
 
+    /// Closes the card and all that was taken from it. All of it is closed even if a part fails; the first failure is returned.
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         // First, so that nothing is taken from the card any more.
-        let card = wait::lock(py, &self.0.card)?.take();
-        let children = std::mem::take(&mut *wait::lock(py, &self.0.children)?);
-        for child in children.iter().filter_map(Weak::upgrade) {
-            child.close(py)?;
+        let card = brief(&self.0.card).take();
+        let children = std::mem::take(&mut *brief(&self.0.children));
+        let children: Vec<Arc<dyn Close>> = children.iter().filter_map(Weak::upgrade).collect();
+        let channels = std::mem::take(&mut *brief(&self.0.channels));
+        let channels: Vec<Arc<Shared>> = channels.into_values().filter_map(Slot::open).collect();
+        // All waits end at once, not one after the other.
+        children.iter().for_each(|child| child.begin_close());
+        channels.iter().for_each(|channel| channel.engine.begin_close());
+        let mut closed = Ok(());
+        for child in children {
+            closed = closed.and(child.close(py));
         }
-        let channels = std::mem::take(&mut *wait::lock(py, &self.0.channels)?);
-        for channel in channels.into_values() {
-            channel.close(py)?;
+        for channel in channels {
+            closed = closed.and(channel.close(py));
         }
-        py.detach(|| drop(card));
-        Ok(())
+        py.detach(|| {
+            // Arrays stay readable, but do not keep the device.
+            self.0.regions.give_back();
+            drop(card);
+        });
+        closed
     }
 }
 

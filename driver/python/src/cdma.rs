@@ -2,15 +2,16 @@
 
 use core::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
-use fpga_driver::{CardAddr, CdmaError};
+use fpga_driver::{CardAddr, CdmaError, Error};
 use pyo3::prelude::*;
 
 use crate::card::Card;
 use crate::error::{Class, Classify, Failure};
 use crate::numbers;
 use crate::owned::{Close, Owned};
-use crate::wait;
+use crate::wait::{self, Limit};
 
 impl Classify for CdmaError {
     fn class(&self) -> Class {
@@ -48,15 +49,24 @@ impl Cdma {
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
         let (source, destination) = (CardAddr::new(source), CardAddr::new(destination));
-        // Without a limit, the engine still has one for each chunk.
-        let limit = timeout.map(|_| wait::duration(timeout)).transpose()?;
-        self.engine.with(py, |engine| {
-            wait::detached(py, || {
-                let progress = &mut |_| {
-                    if wait::is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                };
-                engine.copy_with_progress(source, destination, length, limit, progress)
-            })
+        let (mut limit, mut done) = (Limit::new(timeout)?, 0);
+        self.engine.turns(py, &mut limit, |engine, limit, pause| {
+            // Without a limit, the engine still has one for each chunk.
+            let left = timeout.map(|_| limit.left());
+            let began = Instant::now();
+            let progress = &mut |_| if pause.is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            let at = |start: CardAddr| CardAddr::new(start.get().saturating_add(done));
+            let copied = engine.copy_with_progress(at(source), at(destination), length - done, left, progress);
+            match copied {
+                Ok(()) => Ok(Some(())),
+                // The rest follows with the next turn.
+                Err(Error { kind: CdmaError::Stopped { done: more, .. }, .. }) => {
+                    done += more;
+                    limit.spend(began.elapsed());
+                    Ok(None)
+                }
+                Err(error) => Err(error.into()),
+            }
         })
     }
 
@@ -101,7 +111,7 @@ impl Card {
             Some(offset) => card.cdma_at(fpga_driver::BarOffset::new(offset)),
             None => card.cdma(),
         })?;
-        Ok(Cdma { engine: Owned::new(py, self.state(), "the CDMA engine", engine)? })
+        Ok(Cdma { engine: Owned::new(self.state(), "the CDMA engine", engine)? })
     }
 }
 

@@ -27,7 +27,8 @@ use crate::error::{Class, Classify, Failure};
 use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::record::record;
-use crate::wait::{self, SIGNAL_INTERVAL};
+use crate::memory::brief;
+use crate::wait::{self, Presence, SIGNAL_INTERVAL};
 
 /// Steps of a card in virtual time for one poll by a task.
 const STEPS: usize = 64;
@@ -165,6 +166,7 @@ fn notification<'py>(py: Python<'py>, arrived: &Notification) -> Result<Bound<'p
 pub(crate) struct State {
     endpoint: Arc<Owned<SharedEndpoint>>,
     children: Mutex<Vec<Weak<dyn Close>>>,
+    presence: Presence,
 }
 
 impl State {
@@ -172,14 +174,19 @@ impl State {
         self.endpoint.with(py, |endpoint| Ok(endpoint.clone()))
     }
 
+    /// Ends a wait if the endpoint was closed or the card is gone: polls read host memory only.
+    fn check(&self, py: Python<'_>, endpoint: &SharedEndpoint) -> Result<(), Failure> {
+        self.endpoint.check_open()?;
+        self.presence.check(py, endpoint.card())
+    }
+
     fn close_children(&self, py: Python<'_>) -> Result<(), Failure> {
-        let children = std::mem::take(&mut *wait::lock(py, &self.children)?);
+        let children = std::mem::take(&mut *brief(&self.children));
         children.iter().filter_map(Weak::upgrade).try_for_each(|child| child.close(py))
     }
 
     fn pending(
         self: &Arc<Self>,
-        py: Python<'_>,
         card: &CardState,
         operation: Operation,
     ) -> Result<Pending, Failure> {
@@ -187,9 +194,9 @@ impl State {
             Operation::Send(_) => "the transfer",
             Operation::Read(_) => "the read",
         };
-        let operation = Owned::new(py, card, what, operation)?;
+        let operation = Owned::new(card, what, operation)?;
         let weak: Weak<Owned<Operation>> = Arc::downgrade(&operation);
-        let mut children = wait::lock(py, &self.children)?;
+        let mut children = brief(&self.children);
         children.retain(|child| child.strong_count() > 0);
         children.push(weak);
         Ok(Pending {
@@ -350,7 +357,7 @@ impl Endpoint {
         let target = region_of(remote)?;
         let length = length.unwrap_or_else(|| target.length.saturating_sub(offset));
         let sent = self.state.get(py)?.send(CardAddr::new(address), &target, offset, length, options)?;
-        self.state.pending(py, &self.card, Operation::Send(sent))
+        self.state.pending(&self.card, Operation::Send(sent))
     }
 
     #[pyo3(signature = (remote, offset, address, length, *, priority = 0, scheme = None, deadline = None))]
@@ -375,7 +382,7 @@ impl Endpoint {
         let endpoint = self.state.get(py)?;
         let read =
             wait::detached(py, || endpoint.read(&source, offset, CardAddr::new(address), length, options))?;
-        self.state.pending(py, &self.card, Operation::Read(read))
+        self.state.pending(&self.card, Operation::Read(read))
     }
 
     fn poll(&self, py: Python<'_>) -> Result<usize, Failure> {
@@ -409,7 +416,7 @@ impl Endpoint {
                 part(&endpoint, &all, now, |_| Ok(None), || Ok(endpoint.peer(node)))
             })?;
             left = left.saturating_sub(now);
-            self.state.endpoint.check_open()?;
+            self.state.check(py, &endpoint)?;
             py.check_signals()?;
         }
         let Some(peer) = found else {
@@ -706,6 +713,7 @@ impl Pending {
                 return self.result(py, done);
             }
             self.operation.check_open()?;
+            self.state.check(py, &endpoint)?;
             py.check_signals()?;
             if left <= now {
                 let waited = wait::duration(timeout)?;
@@ -759,6 +767,9 @@ impl Notifications {
                 Ok(endpoint.next_notification())
             })
         })?;
+        if arrived.is_none() {
+            self.state.check(py, &endpoint)?;
+        }
         arrived.map(|arrived| notification(py, &arrived)).transpose()
     }
 
@@ -788,7 +799,7 @@ impl Notifications {
             if let Some(arrived) = arrived {
                 return notification(py, &arrived);
             }
-            self.state.endpoint.check_open()?;
+            self.state.check(py, &endpoint)?;
             py.check_signals()?;
             if left <= now {
                 let waited = wait::duration(timeout)?;
@@ -875,8 +886,8 @@ impl Card {
         }
         let card = self.0.get()?;
         let opened = wait::detached(py, || fpga_driver::Endpoint::open_with(&card, &options))?;
-        let endpoint = Owned::new(py, &self.0, "the endpoint", SharedEndpoint::from(opened))?;
-        let state = State { endpoint, children: Mutex::default() };
+        let endpoint = Owned::new(&self.0, "the endpoint", SharedEndpoint::from(opened))?;
+        let state = State { endpoint, children: Mutex::default(), presence: Presence::new() };
         Ok(Endpoint { card: self.0.clone(), state: Arc::new(state) })
     }
 }

@@ -1,10 +1,9 @@
 //! Memory of Python objects: any object with the buffer protocol whose elements lie in the order of their indices, such as `bytes`,
 //! `memoryview`, a C-contiguous `numpy.ndarray`. Arrays in another order are refused: the order of memory is not the one that the program sees.
 
-use std::io;
 use std::sync::OnceLock;
 
-use fpga_driver::{ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
+use fpga_driver::{SharedMemory, SharedSlice};
 use pyo3::prelude::*;
 
 use crate::buffer::Buffer;
@@ -88,39 +87,4 @@ fn _nbytes(object: &Bound<'_, PyAny>, writable: bool) -> Result<usize, Failure> 
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_nbytes, module)?)
-}
-
-/// Bytes of foreign memory, copied in order.
-pub(crate) struct Stream<'a> {
-    memory: SharedSlice<'a>,
-    at: usize,
-}
-
-impl<'a> Stream<'a> {
-    /// Stream that is read or written once, from the first byte on.
-    pub(crate) const fn of(memory: SharedSlice<'a>) -> Self {
-        Self { memory, at: 0 }
-    }
-
-    fn next(&mut self, wanted: usize) -> (usize, usize) {
-        let (at, count) = (self.at, wanted.min(self.memory.len() - self.at));
-        self.at += count;
-        (at, count)
-    }
-}
-
-impl ReadVolatile for Stream<'_> {
-    fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
-        let (at, count) = self.next(into.len());
-        into.copy_from(0, self.memory, at, count).map_err(io::Error::other)?;
-        Ok(count)
-    }
-}
-
-impl WriteVolatile for Stream<'_> {
-    fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
-        let (at, count) = self.next(from.len());
-        self.memory.copy_from(at, from, 0, count).map_err(io::Error::other)?;
-        Ok(count)
-    }
 }

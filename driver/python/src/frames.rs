@@ -22,7 +22,7 @@ use crate::foreign::Foreign;
 use crate::numbers;
 use crate::owned::{Close as _, Owned};
 use crate::record::record;
-use crate::wait;
+use crate::wait::{self, Presence};
 
 /// Number of polls of one turn, without the interpreter.
 const TURN: usize = 64;
@@ -285,7 +285,7 @@ impl Publisher {
 
 /// Receives the frames of one publisher.
 #[pyclass(frozen, module = "fpga_rdma.frames")]
-pub(crate) struct Subscriber(Arc<Owned<fpga_frames::Subscriber>>);
+pub(crate) struct Subscriber(Arc<Owned<fpga_frames::Subscriber>>, CardState, Presence);
 
 /// Converts an event to a record of Python.
 fn event<'py>(py: Python<'py>, found: Event) -> Result<Bound<'py, PyAny>, Failure> {
@@ -309,7 +309,7 @@ fn event<'py>(py: Python<'py>, found: Event) -> Result<Bound<'py, PyAny>, Failur
 
 impl Subscriber {
     fn turn(&self, py: Python<'_>) -> Result<Option<Event>, Failure> {
-        self.0.with(py, |subscriber| {
+        let event = self.0.with(py, |subscriber| {
             py.detach(|| {
                 for _ in 0..TURN {
                     if let Some(event) = subscriber.poll()? {
@@ -317,9 +317,14 @@ impl Subscriber {
                     }
                     subscriber.back_off();
                 }
-                Ok(None)
+                Ok::<_, Failure>(None)
             })
-        })
+        })?;
+        if event.is_none() {
+            // Polls read host memory only.
+            self.2.check(py, &self.1.get()?)?;
+        }
+        Ok(event)
     }
 }
 
@@ -376,7 +381,7 @@ impl Subscriber {
     }
 
     fn __aiter__<'py>(this: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>, Failure> {
-        Ok(this.py().import("fpga_rdma._aio")?.getattr("frames")?.call1((this,))?)
+        Ok(this.py().import("fpga_rdma._aio")?.getattr("Frames")?.call1((this,))?)
     }
 
     fn __iter__(this: Py<Self>) -> Py<Self> {
@@ -451,7 +456,7 @@ impl Card {
         }
         let endpoint = endpoint(py, self.state())?;
         let publisher = wait::detached(py, || fpga_frames::Publisher::new(endpoint, options))?;
-        Ok(Publisher(Owned::new(py, self.state(), "the publisher", publisher)?))
+        Ok(Publisher(Owned::new(self.state(), "the publisher", publisher)?))
     }
 
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -482,7 +487,8 @@ impl Card {
                 joined
             })?;
             if let Some(subscriber) = joined {
-                return Ok(Subscriber(Owned::new(py, self.state(), "the subscriber", subscriber)?));
+                let owned = Owned::new(self.state(), "the subscriber", subscriber)?;
+                return Ok(Subscriber(owned, self.state().clone(), Presence::new()));
             }
             for publisher in &poll {
                 publisher.get().poll_once(py)?;

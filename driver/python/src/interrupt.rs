@@ -15,7 +15,7 @@ use crate::error::{Class, Classify, Failure};
 use crate::info::dataclass;
 use crate::numbers;
 use crate::owned::{Close, Owned};
-use crate::wait;
+use crate::wait::{self, Limit, Presence};
 
 impl Classify for UserInterruptError {
     fn class(&self) -> Class {
@@ -35,6 +35,7 @@ pub(crate) struct PyUserInterrupt {
     card: CardState,
     lines: Vec<u8>,
     interrupts: Arc<Owned<UserInterrupts>>,
+    presence: Presence,
 }
 
 impl PyUserInterrupt {
@@ -43,8 +44,8 @@ impl PyUserInterrupt {
         let taken = wait::detached(py, || opened.user_interrupts(&lines))?;
         let numbers: Vec<String> = lines.iter().map(u8::to_string).collect();
         let name = format!("user interrupt {}", numbers.join(", "));
-        let interrupts = Owned::new(py, card, name, taken)?;
-        Ok(Self { card: card.clone(), lines, interrupts })
+        let interrupts = Owned::new(card, name, taken)?;
+        Ok(Self { card: card.clone(), lines, interrupts, presence: Presence::new() })
     }
 
     /// Runs a call for each line.
@@ -54,6 +55,10 @@ impl PyUserInterrupt {
         call: impl Fn(&fpga_driver::UserInterrupt) -> Result<(), Error<UserInterruptError>> + Sync,
     ) -> Result<(), Failure> {
         self.interrupts.with(py, |lines| wait::detached(py, || lines.iter().try_for_each(&call)))
+    }
+
+    fn take_counts(&self, py: Python<'_>) -> Result<Vec<(u8, u64)>, Failure> {
+        self.interrupts.with(py, |lines| wait::detached(py, || lines.take()))
     }
 
     fn counts(taken: &[(u8, u64)], py: Python<'_>) -> PyResult<Py<PyDict>> {
@@ -110,36 +115,30 @@ impl PyUserInterrupt {
     }
 
     fn take(&self, py: Python<'_>) -> Result<Py<PyDict>, Failure> {
-        let taken = self.interrupts.with(py, |lines| wait::detached(py, || lines.take()))?;
-        Ok(Self::counts(&taken, py)?)
+        Ok(Self::counts(&self.take_counts(py)?, py)?)
     }
 
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Result<Py<PyDict>, Failure> {
-        let limit = wait::duration(timeout)?;
-        let card = self.card.get()?;
-        let began = card.backend().now();
-        loop {
-            self.interrupts.check_open()?;
-            let waited = Duration::from_nanos(card.backend().now().saturating_sub(began));
-            let left = limit.saturating_sub(waited);
-            let part = left.min(wait::SIGNAL_INTERVAL);
-            let result = self.interrupts.with(py, |lines| Ok(py.detach(|| lines.wait(part))))?;
-            match result {
-                Ok(taken) => return Ok(Self::counts(&taken, py)?),
-                Err(error) if matches!(error.kind, UserInterruptError::TimedOut { .. }) => {
-                    if left <= part {
+        let mut limit = Limit::new(timeout)?;
+        let taken = self.interrupts.turns(py, &mut limit, |lines, limit, _| match lines.wait(limit.part()) {
+            Ok(taken) => Ok(Some(taken)),
+            Err(error) => match &error.kind {
+                UserInterruptError::TimedOut { waited, .. } => {
+                    limit.waited(*waited);
+                    if limit.is_over() {
                         let message =
-                            format!("no {} within {} s", self.interrupts.name(), limit.as_secs_f64());
+                            format!("no {} within {} s", self.interrupts.name(), limit.total().as_secs_f64());
                         return Err(Failure::new(Class::TimedOut, message)
                             .advice("wait longer (timeout=...), or check that the design raises usr_irq_req")
                             .on_card(self.card.name()));
                     }
+                    Ok(None)
                 }
-                Err(error) => return Err(error.into()),
-            }
-            py.check_signals()?;
-        }
+                _ => Err(error.into()),
+            },
+        })?;
+        Ok(Self::counts(&taken, py)?)
     }
 
     fn rearm(&self, py: Python<'_>) -> Result<(), Failure> {
@@ -158,20 +157,27 @@ impl PyUserInterrupt {
         self.interrupts.with(py, |lines| Ok(lines.as_raw_fd()))
     }
 
-    /// Whether the descriptor is readable without a call: not for a card that works in this thread.
-    fn _has_descriptor(&self) -> Result<bool, Failure> {
-        Ok(self.card.get()?.backend().clock() != Clock::Virtual)
+    /// Takes the interrupts since the last call; `None` if there are none. A card in this thread works for a step.
+    fn _poll(&self, py: Python<'_>) -> Result<Option<Py<PyDict>>, Failure> {
+        let card = self.card.get()?;
+        let taken = self.take_counts(py)?;
+        if !taken.is_empty() {
+            return Ok(Some(Self::counts(&taken, py)?));
+        }
+        if card.clock() == Clock::Virtual {
+            py.detach(|| card.pause(STEP));
+        }
+        self.presence.check(py, &card)?;
+        Ok(None)
     }
 
-    /// Lets a card in this thread work.
-    fn _step(&self, py: Python<'_>) -> Result<(), Failure> {
-        let card = self.card.get()?;
-        py.detach(|| card.pause(STEP));
-        Ok(())
+    /// The descriptor to wait for; `None` for a card that works in this thread.
+    fn _arm(&self, py: Python<'_>) -> Result<Option<RawFd>, Failure> {
+        if self.card.get()?.clock() == Clock::Virtual { Ok(None) } else { self.fileno(py).map(Some) }
     }
 
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let waiting = slf.py().import("fpga_rdma._async")?.call_method1("interrupted", (slf,))?;
+        let waiting = slf.py().import("fpga_rdma._aio")?.call_method1("interrupted", (slf,))?;
         waiting.call_method0("__await__")
     }
 

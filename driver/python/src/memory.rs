@@ -7,19 +7,32 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use fpga_driver::RegisteredMemory;
+use fpga_driver::{Iova, RegisteredMemory, SharedMemory};
 
 use crate::channel::Shared;
 
 /// Number of the next region of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
+/// Owner of the bytes of a region.
+#[derive(Debug)]
+enum Home {
+    /// The card can reach them.
+    Dma(RegisteredMemory),
+    /// The card was closed.
+    Host { _memory: SharedMemory },
+    /// In the middle of a change.
+    Lost,
+}
+
 /// DMA memory of one Python object.
 #[derive(Debug)]
 pub(crate) struct Region {
     /// Number in this process, never used again.
     pub(crate) number: u64,
-    pub(crate) memory: RegisteredMemory,
+    memory: Mutex<Home>,
+    /// Address for the device.
+    pub(crate) iova: Iova,
     /// Address of the first byte in this process.
     pub(crate) address: usize,
     /// Size that the program has asked for, in bytes: the rest of the last page is not part of any transfer.
@@ -30,9 +43,30 @@ pub(crate) struct Region {
 
 impl Region {
     pub(crate) fn new(memory: RegisteredMemory, length: usize) -> Self {
-        let address = memory.memory().host_address();
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { number, length: length.min(memory.len()), memory, address, transfers: AtomicUsize::new(0) }
+        let (address, iova) = (memory.memory().host_address(), memory.iova());
+        let (number, length) = (NEXT.fetch_add(1, Ordering::Relaxed), length.min(memory.len()));
+        let memory = Mutex::new(Home::Dma(memory));
+        Self { number, length, memory, iova, address, transfers: AtomicUsize::new(0) }
+    }
+
+    /// The memory, for a channel to register it. `None`: the card was closed.
+    pub(crate) fn dma(&self) -> Option<RegisteredMemory> {
+        match &*brief(&self.memory) {
+            Home::Dma(memory) => Some(memory.clone()),
+            Home::Host { .. } | Home::Lost => None,
+        }
+    }
+
+    /// Ends its use for DMA. The bytes stay where they are, and the device is no longer held by them.
+    fn give_back(&self) {
+        let mut home = brief(&self.memory);
+        let Home::Dma(memory) = std::mem::replace(&mut *home, Home::Lost) else { return };
+        let kept = memory.clone();
+        *home = match memory.into_host() {
+            Some(memory) => Home::Host { _memory: memory },
+            // The pool does not know it: it must stay as it is.
+            None => Home::Dma(kept),
+        };
     }
 
     /// Whether a transfer of the memory is in flight.
@@ -90,6 +124,12 @@ impl Regions {
         }
         regions.insert(region.address, Arc::clone(region));
         true
+    }
+
+    /// Ends the use of all regions for DMA: their card is closed, with all its channels.
+    pub(crate) fn give_back(&self) {
+        let regions = std::mem::take(&mut *brief(&self.by_address));
+        regions.values().for_each(|region| region.give_back());
     }
 
     /// Removes a region from the list.

@@ -1,20 +1,33 @@
-//! Objects that belong to a card and end with it.
+//! Objects that Python threads share, and that end with their card.
+//!
+//! A thread that waits for the card holds an object in turns only ([`Owned::turns`]): another thread gets it within some milliseconds, and
+//! signal handlers run while no lock is held. A close ends the waits of other threads at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
 use crate::card::CardState;
-use crate::error::Failure;
-use crate::wait;
+use crate::error::{Class, Failure};
+use crate::wait::{self, Limit, Pause, SIGNAL_INTERVAL};
+
+/// Interval in which a thread tries to take an object that another thread holds.
+const LOCK_INTERVAL: Duration = Duration::from_micros(100);
+/// Maximum time for which a wait leaves an object to threads that want it, before it wants it itself.
+const GIVE_WAY: Duration = Duration::from_millis(1);
 
 /// Object that `Card.close` closes.
 pub(crate) trait Close: Send + Sync {
+    /// Ends the waits of other threads: the object is about to be closed.
+    fn begin_close(&self);
+
     /// Closes the object. A closed one can be closed again.
     ///
     /// # Errors
-    /// The exception of a signal handler.
+    /// The exception of a signal handler; `InUseError` inside a call of this thread.
     fn close(&self, py: Python<'_>) -> Result<(), Failure>;
 }
 
@@ -27,28 +40,71 @@ pub(crate) struct Owned<T> {
     value: Mutex<Option<T>>,
     /// A thread wants to close the object: waits of other threads end.
     closing: AtomicBool,
+    /// Number of threads that want the value.
+    wanted: AtomicU32,
+    /// Thread that holds the value; 0: none.
+    holder: AtomicUsize,
 }
 
-impl<T: Send + 'static> Owned<T> {
-    /// Makes the object a part of the card.
+thread_local! {
+    static SELF: Cell<u8> = const { Cell::new(0) };
+}
+
+/// Number of this thread, unlike that of every other thread that is running.
+fn this_thread() -> usize {
+    SELF.with(|own| core::ptr::from_ref(own).addr())
+}
+
+/// Value that this thread holds.
+pub(crate) struct Held<'a, T> {
+    guard: MutexGuard<'a, Option<T>>,
+    owner: &'a Owned<T>,
+}
+
+impl<T: Send> Held<'_, T> {
+    /// The value.
     ///
     /// # Errors
-    /// `ClosedError` if the card was closed meanwhile.
-    pub(crate) fn new(
-        py: Python<'_>,
-        card: &CardState,
-        name: impl Into<String>,
-        value: T,
-    ) -> Result<Arc<Self>, Failure> {
-        let owned = Arc::new(Self {
-            card: card.name().to_owned(),
+    /// `ClosedError`.
+    #[inline]
+    pub(crate) fn value(&mut self) -> Result<&mut T, Failure> {
+        self.guard.as_mut().ok_or_else(|| self.owner.closed())
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        self.owner.holder.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Wish of a thread to hold a value.
+struct Wish<'a>(&'a AtomicU32);
+
+impl<'a> Wish<'a> {
+    fn new(wanted: &'a AtomicU32) -> Self {
+        wanted.fetch_add(1, Ordering::Relaxed);
+        Self(wanted)
+    }
+}
+
+impl Drop for Wish<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<T: Send> Owned<T> {
+    /// Value that is not a part of a card by itself.
+    pub(crate) fn apart(card: &str, name: impl Into<String>, value: T) -> Self {
+        Self {
+            card: card.to_owned(),
             name: name.into(),
             value: Mutex::new(Some(value)),
             closing: AtomicBool::new(false),
-        });
-        let weak: Weak<Self> = Arc::downgrade(&owned);
-        card.adopt(py, weak)?;
-        Ok(owned)
+            wanted: AtomicU32::new(0),
+            holder: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -59,51 +115,197 @@ impl<T: Send + 'static> Owned<T> {
         &self.card
     }
 
+    /// Holds the value if no other call does.
+    #[inline]
+    pub(crate) fn try_hold(&self) -> Option<Held<'_, T>> {
+        let guard = match self.value.try_lock() {
+            Ok(guard) => guard,
+            // A panic of another thread left the driver's state consistent: the driver reports what is wrong with it.
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.holder.store(this_thread(), Ordering::Relaxed);
+        Some(Held { guard, owner: self })
+    }
+
+    /// Holds the value. Waits for calls of other threads, within the limit.
+    ///
+    /// # Errors
+    /// `ClosedError`, `TimedOutError`, the exception of a signal handler; `InUseError` inside a call of this thread.
+    #[inline]
+    pub(crate) fn hold(&self, py: Python<'_>, limit: &mut Limit) -> Result<Held<'_, T>, Failure> {
+        self.check_open()?;
+        match self.try_hold() {
+            Some(held) => Ok(held),
+            None => self.hold_contended(py, limit, false),
+        }
+    }
+
+    #[cold]
+    fn hold_contended(
+        &self,
+        py: Python<'_>,
+        limit: &mut Limit,
+        closes: bool,
+    ) -> Result<Held<'_, T>, Failure> {
+        let _wish = Wish::new(&self.wanted);
+        let began = Instant::now();
+        let mut looked = began;
+        loop {
+            if !closes {
+                self.check_open()?;
+            }
+            if let Some(held) = self.try_hold() {
+                limit.spend(began.elapsed());
+                return Ok(held);
+            }
+            if self.holder.load(Ordering::Relaxed) == this_thread() {
+                return Err(Failure::new(Class::InUse, "a call of this thread is using it")
+                    .advice("do it after that call, not in code that runs inside it")
+                    .on_part(&self.card, &self.name));
+            }
+            if began.elapsed() >= limit.left() {
+                limit.spend(began.elapsed());
+                return Err(self.late(limit));
+            }
+            py.detach(|| std::thread::sleep(LOCK_INTERVAL));
+            if looked.elapsed() >= SIGNAL_INTERVAL {
+                py.check_signals()?;
+                looked = Instant::now();
+            }
+        }
+    }
+
+    #[cold]
+    fn late(&self, limit: &Limit) -> Failure {
+        Failure::new(Class::TimedOut, format!("other calls were using it for {:?}", limit.total()))
+            .advice("wait longer (timeout=...), or end the calls of other threads")
+            .on_part(&self.card, &self.name)
+    }
+
     /// Runs a call with the value. Waits for calls of other threads.
     ///
     /// # Errors
-    /// `ClosedError`, errors of the call, the exception of a signal handler.
+    /// As [`hold`](Self::hold); errors of the call.
     pub(crate) fn with<R>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&mut T) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        match wait::lock(py, &self.value)?.as_mut() {
-            Some(value) => call(value),
-            None => Err(self.closed()),
+        call(self.hold(py, &mut Limit::none())?.value()?)
+    }
+
+    /// Calls `turn` without the interpreter's lock until it has a result. Between two turns, which last some milliseconds, other threads
+    /// hold the value and signal handlers run.
+    ///
+    /// # Errors
+    /// As [`hold`](Self::hold); errors of a turn.
+    #[inline]
+    pub(crate) fn turns<R: Send>(
+        &self,
+        py: Python<'_>,
+        limit: &mut Limit,
+        mut turn: impl FnMut(&mut T, &mut Limit, &Pause<'_>) -> Result<Option<R>, Failure> + Send,
+    ) -> Result<R, Failure> {
+        loop {
+            let mut held = self.hold(py, limit)?;
+            let value = held.value()?;
+            let result = py.detach(|| turn(value, limit, &Pause::new(&self.wanted, &self.closing)));
+            drop(held);
+            if let Some(result) = result? {
+                return Ok(result);
+            }
+            self.between_turns(py, limit)?;
         }
+    }
+
+    /// Runs signal handlers, and lets threads that want the value have it.
+    ///
+    /// # Errors
+    /// The exception of a signal handler.
+    #[cold]
+    pub(crate) fn between_turns(&self, py: Python<'_>, limit: &mut Limit) -> Result<(), Failure> {
+        py.check_signals()?;
+        if self.wanted.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let began = Instant::now();
+        py.detach(|| {
+            while self.wanted.load(Ordering::Relaxed) > 0 && began.elapsed() < GIVE_WAY {
+                std::thread::sleep(LOCK_INTERVAL);
+            }
+        });
+        limit.spend(began.elapsed());
+        Ok(())
     }
 
     /// Ends a wait if another thread wants to close the object.
     ///
     /// # Errors
     /// `ClosedError`.
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<(), Failure> {
-        if self.closing.load(Ordering::Relaxed) { Err(self.closed()) } else { Ok(()) }
+        if self.is_closed() { Err(self.closed()) } else { Ok(()) }
     }
 
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.closing.load(Ordering::Relaxed)
+        self.closing.load(Ordering::Acquire)
     }
 
-    fn closed(&self) -> Failure {
+    #[cold]
+    pub(crate) fn closed(&self) -> Failure {
         wait::closed(&self.name).on_card(&self.card)
+    }
+
+    /// Ends the waits of other threads: the object is about to be closed.
+    pub(crate) fn begin_close(&self) {
+        self.closing.store(true, Ordering::Release);
     }
 
     /// Takes the value out and marks the object as closed. `None`: it was closed before.
     ///
     /// # Errors
-    /// The exception of a signal handler.
+    /// The exception of a signal handler; `InUseError` inside a call of this thread.
     pub(crate) fn take(&self, py: Python<'_>) -> Result<Option<T>, Failure> {
-        self.closing.store(true, Ordering::Relaxed);
-        Ok(wait::lock(py, &self.value)?.take())
+        self.begin_close();
+        let mut held = match self.try_hold() {
+            Some(held) => held,
+            None => self.hold_contended(py, &mut Limit::none(), true)?,
+        };
+        Ok(held.guard.take())
+    }
+
+    /// Closes the object: its value is dropped without the interpreter's lock.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub(crate) fn shut(&self, py: Python<'_>) -> Result<(), Failure> {
+        let value = self.take(py)?;
+        py.detach(|| drop(value));
+        Ok(())
+    }
+}
+
+impl<T: Send + 'static> Owned<T> {
+    /// Makes the object a part of the card.
+    ///
+    /// # Errors
+    /// `ClosedError` if the card was closed meanwhile.
+    pub(crate) fn new(card: &CardState, name: impl Into<String>, value: T) -> Result<Arc<Self>, Failure> {
+        let owned = Arc::new(Self::apart(card.name(), name, value));
+        let weak: Weak<Self> = Arc::downgrade(&owned);
+        card.adopt(weak)?;
+        Ok(owned)
     }
 }
 
 impl<T: Send + 'static> Close for Owned<T> {
+    fn begin_close(&self) {
+        self.begin_close();
+    }
+
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
-        let value = self.take(py)?;
-        py.detach(|| drop(value));
-        Ok(())
+        self.shut(py)
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use fpga_driver::backend::Clock;
 use fpga_driver::errors::{ChannelFault, ErrorKind as _, FaultCause};
 use fpga_driver::stream::{C2hStreamOptions, Packet, StreamError};
-use fpga_driver::{Error, SharedSlice, Ticket, WaitMode, WaitOptions};
+use fpga_driver::{ChannelError, Error, SharedSlice, Ticket, WaitMode, WaitOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
@@ -22,7 +22,7 @@ use crate::foreign::Foreign;
 use crate::numbers;
 use crate::owned::{Close as _, Owned};
 use crate::record::record;
-use crate::wait::{self, SIGNAL_INTERVAL};
+use crate::wait::{self, Limit, Pause};
 
 /// Time for which a wait on a card with interrupts polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -47,15 +47,19 @@ struct Sender {
     stream: fpga_driver::H2cStream,
     /// Faults of submitted packets.
     faults: VecDeque<Failure>,
+    /// Packets of `send`, with their failures.
+    sends: Vec<(Ticket, Option<Failure>)>,
 }
 
 impl Sender {
     /// Drops the buffers of packets that have ended, and keeps their faults.
     fn take_completions(&mut self) {
         while let Some(done) = self.stream.next_completion() {
-            if let Err(fault) = done.outcome {
-                let failure = self.cause(*fault);
-                self.faults.push_back(failure);
+            let Err(fault) = done.outcome else { continue };
+            let failure = self.cause(*fault);
+            match self.sends.iter_mut().find(|(ticket, _)| *ticket == done.ticket) {
+                Some((_, ended)) => *ended = Some(failure),
+                None => self.faults.push_back(failure),
             }
         }
     }
@@ -66,6 +70,30 @@ impl Sender {
             (FaultCause::Aborted, Err(lost)) => lost.into(),
             _ => fault.into(),
         }
+    }
+
+    /// A part of a wait until a packet, and so every earlier one, has ended. Returns whether it has.
+    fn wait_part(
+        &mut self,
+        ticket: Ticket,
+        limit: &mut Limit,
+        pause: &Pause<'_>,
+    ) -> Result<bool, Failure> {
+        let waited = self.stream.wait_ended_unless(ticket, limit.options(), &mut || pause.is_due());
+        self.take_completions();
+        match waited.map_err(|error| limit.in_all(error))? {
+            None => Ok(true),
+            Some(waited) => {
+                limit.waited(waited);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Ends the wait for a packet of `send`. Returns its failure.
+    fn take_send(&mut self, ticket: Ticket) -> Option<Failure> {
+        let at = self.sends.iter().position(|(known, _)| *known == ticket)?;
+        self.sends.swap_remove(at).1
     }
 
     /// Reports the oldest fault of a submitted packet.
@@ -86,8 +114,8 @@ impl H2cStream {
     fn open(py: Python<'_>, card: &CardState, number: u8) -> Result<Self, Failure> {
         let opened = card.get()?;
         let stream = wait::detached(py, || opened.h2c_stream(number))?;
-        let sender = Sender { stream, faults: VecDeque::new() };
-        Ok(Self { card: card.clone(), state: Owned::new(py, card, format!("h2c{number}"), sender)? })
+        let sender = Sender { stream, faults: VecDeque::new(), sends: Vec::new() };
+        Ok(Self { card: card.clone(), state: Owned::new(card, format!("h2c{number}"), sender)? })
     }
 
     /// Copies a packet into a DMA buffer: one object, or the objects of a list or tuple one after the other.
@@ -126,13 +154,31 @@ impl H2cStream {
     #[pyo3(signature = (data, timeout = Some(10.0)))]
     fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> Result<(), Failure> {
         let buffer = self.gather(data)?;
-        self.state.with(py, |sender| {
+        let mut limit = Limit::new(timeout)?;
+        let ticket = {
+            let mut held = self.state.hold(py, &mut limit)?;
+            let sender = held.value()?;
             sender.check()?;
-            let options = wait::options(timeout)?;
-            wait::detached(py, || sender.stream.send_with(buffer, options).map_err(|failed| failed.error))?;
+            let ticket = sender.stream.submit(buffer).map_err(|refused| refused.error)?;
+            sender.sends.push((ticket, None));
+            ticket
+        };
+        let sent = self.state.turns(py, &mut limit, |sender, limit, pause| {
+            if !sender.wait_part(ticket, limit, pause)? {
+                return Ok(None);
+            }
+            sender.take_send(ticket).map_or(Ok(Some(())), Err)
+        });
+        if sent.is_err()
+            && let Some(mut held) = self.state.try_hold()
+            && let Ok(sender) = held.value()
+        {
+            // A packet that the engine does not have yet is withdrawn; one that it has stays in flight.
+            let _ = sender.stream.try_cancel(ticket, Duration::ZERO);
             sender.take_completions();
-            Ok(())
-        })
+            sender.take_send(ticket);
+        }
+        sent
     }
 
     fn submit(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> Result<(), Failure> {
@@ -154,17 +200,20 @@ impl H2cStream {
 
     #[pyo3(signature = (timeout = Some(10.0)))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> Result<(), Failure> {
-        self.state.with(py, |sender| {
+        let mut last = None;
+        self.state.turns(py, &mut Limit::new(timeout)?, |sender, limit, pause| {
             // Packets whose `send` has timed out are in flight as well.
             let submitted = sender.stream.ended() + u64::from(sender.stream.in_flight());
-            if let Some(last) = submitted.checked_sub(1) {
-                let options = wait::options(timeout)?;
-                wait::detached(py, || sender.stream.wait_ended(Ticket::from_number(last), options))?;
+            last = last.or_else(|| submitted.checked_sub(1).map(Ticket::from_number));
+            if let Some(last) = last
+                && !sender.wait_part(last, limit, pause)?
+            {
+                return Ok(None);
             }
             sender.check()?;
             // Packets of a channel that has failed have ended, and were not sent.
             sender.stream.poll()?;
-            Ok(())
+            Ok(Some(()))
         })
     }
 
@@ -298,56 +347,50 @@ impl C2hStream {
         let sleeps = stream.events().is_ok();
         let is_virtual = opened.clock() == Clock::Virtual;
         let receiver = Receiver { stream, kept: None, stopping: false, sleeps, is_virtual };
-        Ok(Self { state: Owned::new(py, card, format!("c2h{number}"), receiver)? })
+        Ok(Self { state: Owned::new(card, format!("c2h{number}"), receiver)? })
     }
 
     /// Waits for the next packet. `None`: the stream was stopped and has no more.
     ///
-    /// The wait is cut into parts, between which it looks for signals and for a close by another thread.
+    /// The wait is cut into parts, between which signal handlers run and other threads use the stream.
     fn next<R>(
         &self,
         py: Python<'_>,
         timeout: Option<f64>,
         take: impl FnOnce(&Received<'_>) -> Result<R, Failure>,
     ) -> Result<Option<R>, Failure> {
-        let mut left = wait::duration(timeout)?;
-        self.state.with(py, |receiver| {
-            if let Some(bytes) = receiver.kept.take() {
+        let mut limit = Limit::new(timeout)?;
+        loop {
+            let mut held = self.state.hold(py, &mut limit)?;
+            let Receiver { stream, kept, sleeps, .. } = held.value()?;
+            if let Some(bytes) = kept.take() {
                 let taken = take(&Received::Kept(&bytes));
                 if taken.is_err() {
-                    receiver.kept = Some(bytes);
+                    *kept = Some(bytes);
                 }
                 return taken.map(Some);
             }
-            let Receiver { stream, kept, sleeps, .. } = receiver;
-            loop {
-                let part = left.min(SIGNAL_INTERVAL);
-                let mut options = wait::options(Some(part.as_secs_f64()))?;
-                if *sleeps {
-                    options = options.mode(WaitMode::Hybrid { spin: SPIN });
-                }
-                let waited = py.detach(|| stream.wait_packet(options));
-                let raised = wait::raised();
-                match (waited, raised) {
-                    (Ok(packet), None) => return take(&Received::Ring(packet)).map(Some),
-                    (Ok(packet), Some(raised)) => {
-                        // For the next call: nothing that was received is lost.
-                        *kept = Some(packet.to_vec());
-                        return Err(raised.into());
-                    }
-                    (Err(_), Some(raised)) => return Err(raised.into()),
-                    (Err(error), None) if matches!(error.kind, StreamError::Stopped) => return Ok(None),
-                    (Err(error), None) if error.is_timeout() => {}
-                    (Err(error), None) => return Err(error.into()),
-                }
-                self.state.check_open()?;
-                py.check_signals()?;
-                if left <= part {
-                    return Err(self.late(timeout));
-                }
-                left = left.saturating_sub(part);
+            let mut options = limit.options().timeout(limit.part());
+            if *sleeps {
+                options = options.mode(WaitMode::Hybrid { spin: SPIN });
             }
-        })
+            match py.detach(|| stream.wait_packet(options)) {
+                Ok(packet) => return take(&Received::Ring(packet)).map(Some),
+                Err(error) if matches!(error.kind, StreamError::Stopped) => return Ok(None),
+                Err(error) => match &error.kind {
+                    StreamError::Channel(ChannelError::TimedOut { waited, .. }) => {
+                        limit.waited(*waited);
+                        // The limit counts parts of it at least.
+                        if limit.is_over() {
+                            return Err(self.late(timeout));
+                        }
+                    }
+                    _ => return Err(error.into()),
+                },
+            }
+            drop(held);
+            self.state.between_turns(py, &mut limit)?;
+        }
     }
 
     fn late(&self, timeout: Option<f64>) -> Failure {
@@ -445,7 +488,7 @@ impl C2hStream {
 
     fn __aiter__<'py>(this: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>, Failure> {
         let py = this.py();
-        Ok(py.import("fpga_rdma.stream")?.getattr("_packets")?.call1((this,))?)
+        Ok(py.import("fpga_rdma.stream")?.getattr("_Packets")?.call1((this,))?)
     }
 
     #[getter]

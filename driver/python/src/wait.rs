@@ -1,52 +1,26 @@
-//! Waits: without the interpreter's lock, and ended by Ctrl-C.
+//! Waits: without the interpreter's lock, with one limit for all their parts, and ended by signals.
+//!
+//! Signal handlers run between the parts of a wait, while the thread holds no lock of this package: a handler may use and close every object.
 
-use std::cell::{Cell, RefCell};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use fpga_driver::{Cancellation, WaitOptions};
+use fpga_driver::errors::{ErrorKind as _, MmioError};
+use fpga_driver::user_interrupt::UserInterruptError;
+use fpga_driver::{BarOffset, ChannelError, Error, WaitOptions, Waited};
 use pyo3::prelude::*;
 
-use crate::error::{Class, Failure};
+use crate::advice::render;
+use crate::error::{Class, Classify as _, Failure};
+use crate::memory::brief;
 
 /// Interval in which a wait looks for signals.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval in which a thread tries to take a lock that another thread holds.
-const LOCK_INTERVAL: Duration = Duration::from_micros(200);
-
-thread_local! {
-    static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// Exception that a signal handler raised during a wait of this thread.
-    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-}
-
-/// Runs Python's signal handlers if it is time to. Returns whether one has raised an exception.
-pub(crate) fn is_interrupted() -> bool {
-    // The wait has ended; what the call still does is to be short.
-    if RAISED.with_borrow(Option::is_some) {
-        return true;
-    }
-    let now = Instant::now();
-    let due = LOOKED.get().is_none_or(|looked| now.duration_since(looked) >= SIGNAL_INTERVAL);
-    if !due {
-        return false;
-    }
-    LOOKED.set(Some(now));
-    match Python::try_attach(|py| py.check_signals()) {
-        Some(Ok(())) => false,
-        Some(Err(error)) => {
-            RAISED.set(Some(error));
-            true
-        }
-        // The interpreter shuts down: no thread waits for the result.
-        None => true,
-    }
-}
-
-/// Takes the exception that ended a wait of this thread.
-pub(crate) fn raised() -> Option<PyErr> {
-    RAISED.take()
-}
+/// Interval in which a wait that does not access the card looks whether it is still there.
+pub(crate) const PRESENCE_INTERVAL: Duration = Duration::from_millis(50);
+/// Minimum wall-clock limit of a wait whose timeout is counted in virtual time.
+const MIN_WALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Converts a timeout in seconds; `None` waits without a limit.
 ///
@@ -62,18 +36,147 @@ pub(crate) fn duration(seconds: Option<f64>) -> Result<Duration, Failure> {
     Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
-/// Options of a wait that Ctrl-C ends. `timeout` is in seconds.
-///
-/// # Errors
-/// As [`duration`].
-pub(crate) fn options(timeout: Option<f64>) -> Result<WaitOptions, Failure> {
-    let limit = duration(timeout)?;
-    // The first look at signals is one interval from now: short waits do not take the interpreter's lock.
-    LOOKED.set(Some(Instant::now()));
-    Ok(WaitOptions::default().timeout(limit).total(limit).cancel(Cancellation::from_function(is_interrupted)))
+/// Limit of a call. Time in which the call waits for its turn counts as well.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    total: Duration,
+    spent: Duration,
+    /// End of a wait that is counted in virtual time.
+    wall: Option<Instant>,
 }
 
-/// Runs a call without the interpreter's lock. The exception of a signal handler replaces the result of the call.
+impl Limit {
+    /// Limit of `timeout` seconds; `None`: no limit.
+    ///
+    /// # Errors
+    /// As [`duration`].
+    pub(crate) fn new(timeout: Option<f64>) -> Result<Self, Failure> {
+        duration(timeout).map(Self::of)
+    }
+
+    pub(crate) const fn of(total: Duration) -> Self {
+        Self { total, spent: Duration::ZERO, wall: None }
+    }
+
+    pub(crate) const fn none() -> Self {
+        Self::of(Duration::MAX)
+    }
+
+    pub(crate) const fn total(&self) -> Duration {
+        self.total
+    }
+
+    pub(crate) const fn left(&self) -> Duration {
+        self.total.saturating_sub(self.spent)
+    }
+
+    pub(crate) const fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    pub(crate) const fn spend(&mut self, time: Duration) {
+        self.spent = self.spent.saturating_add(time);
+    }
+
+    /// Counts a part of the wait, on the card's clock.
+    pub(crate) fn waited(&mut self, waited: Waited) {
+        self.spend(waited.time);
+        if waited.is_virtual {
+            let now = Instant::now();
+            let end = *self.wall.get_or_insert_with(|| {
+                now.checked_add(self.total.max(MIN_WALL_LIMIT)).unwrap_or(now + Duration::from_secs(1 << 32))
+            });
+            if now >= end {
+                self.spent = self.total;
+            }
+        }
+    }
+
+    /// Adds the earlier parts to the time of an error of the last part.
+    pub(crate) fn in_all(&self, mut error: Error<ChannelError>) -> Error<ChannelError> {
+        if let ChannelError::TimedOut { waited, .. } = &mut error.kind {
+            waited.time = waited.time.saturating_add(self.spent);
+        }
+        error
+    }
+
+    /// Options of the next part of the wait.
+    pub(crate) fn options(&self) -> WaitOptions {
+        WaitOptions::default().timeout(self.left())
+    }
+
+    /// Longest next part of a wait that cannot be paused.
+    pub(crate) fn part(&self) -> Duration {
+        self.left().min(SIGNAL_INTERVAL)
+    }
+}
+
+/// Reasons for a wait to give its turn back.
+pub(crate) struct Pause<'a> {
+    wanted: &'a AtomicU32,
+    closing: &'a AtomicBool,
+    began: Instant,
+}
+
+impl<'a> Pause<'a> {
+    pub(crate) fn new(wanted: &'a AtomicU32, closing: &'a AtomicBool) -> Self {
+        Self { wanted, closing, began: Instant::now() }
+    }
+
+    /// Whether another thread wants the value, or it is time to look for signals.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) > 0
+            || self.closing.load(Ordering::Relaxed)
+            || self.began.elapsed() >= SIGNAL_INTERVAL
+    }
+}
+
+/// Looks from time to time whether a card is still there, for waits that do not access it.
+pub(crate) struct Presence(Mutex<Instant>);
+
+impl Presence {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+
+    /// Looks if it is time to.
+    ///
+    /// # Errors
+    /// `CardGoneError`.
+    pub(crate) fn check(&self, py: Python<'_>, card: &fpga_driver::Card) -> Result<(), Failure> {
+        {
+            let mut looked = brief(&self.0);
+            if looked.elapsed() < PRESENCE_INTERVAL {
+                return Ok(());
+            }
+            *looked = Instant::now();
+        }
+        py.detach(|| check_present(card))
+    }
+}
+
+/// Checks that a card answers.
+///
+/// # Errors
+/// `CardGoneError`.
+pub(crate) fn check_present(card: &fpga_driver::Card) -> Result<(), Failure> {
+    let gone = match card.dma_bar().read32(BarOffset::new(0)) {
+        // The first register identifies a channel, and never reads as all ones.
+        Ok(u32::MAX) => UserInterruptError::Gone,
+        Ok(_) => return Ok(()),
+        Err(MmioError::Stale { .. }) => UserInterruptError::Reset,
+        Err(error) if error.is_gone() => UserInterruptError::Gone,
+        Err(error) => UserInterruptError::Mmio(error),
+    };
+    let failure = Failure::new(gone.class(), gone.to_string()).on_card(card.name());
+    Err(match gone.advice() {
+        Some(advice) => failure.advice(render(&advice)),
+        None => failure,
+    })
+}
+
+/// Runs a call without the interpreter's lock.
 ///
 /// # Errors
 /// Errors of the call.
@@ -84,62 +187,7 @@ pub(crate) fn detached<T: Send, E>(
 where
     E: Into<Failure> + Send,
 {
-    // A handler may make a call of its own while this thread waits: it has its own exception.
-    let outer = raised();
-    let result = py.detach(call);
-    let inner = raised();
-    RAISED.set(outer);
-    match inner {
-        Some(error) => Err(error.into()),
-        None => result.map_err(Into::into),
-    }
-}
-
-/// Waits with a call that takes a plain timeout: in short parts, between which it looks for signals. `wait` returns `None` when its
-/// time is over.
-///
-/// # Errors
-/// Errors of the call; the exception of a signal handler; `late` when the time is over.
-#[expect(dead_code, reason = "for waits of interrupts, endpoints and frame streams")]
-pub(crate) fn in_parts<T: Send, E: Into<Failure> + Send>(
-    py: Python<'_>,
-    timeout: Option<f64>,
-    mut wait: impl FnMut(Duration) -> Result<Option<T>, E> + Send,
-    late: impl FnOnce() -> Failure,
-) -> Result<T, Failure> {
-    let limit = duration(timeout)?;
-    let began = Instant::now();
-    loop {
-        let left = limit.saturating_sub(began.elapsed());
-        let part = left.min(SIGNAL_INTERVAL);
-        if let Some(value) = py.detach(|| wait(part)).map_err(Into::into)? {
-            return Ok(value);
-        }
-        py.check_signals()?;
-        if left <= part {
-            return Err(late());
-        }
-    }
-}
-
-/// Takes a lock that another Python thread may hold during a wait. Ctrl-C ends the attempt.
-///
-/// # Errors
-/// The exception of a signal handler.
-pub(crate) fn lock<'a, T: Send>(py: Python<'_>, mutex: &'a Mutex<T>) -> Result<MutexGuard<'a, T>, Failure> {
-    let mut looked = Instant::now();
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Ok(guard),
-            // A panic of another thread left the driver's state consistent: the driver reports what is wrong with it.
-            Err(TryLockError::Poisoned(poisoned)) => return Ok(PoisonError::into_inner(poisoned)),
-            Err(TryLockError::WouldBlock) => py.detach(|| std::thread::sleep(LOCK_INTERVAL)),
-        }
-        if looked.elapsed() >= SIGNAL_INTERVAL {
-            py.check_signals()?;
-            looked = Instant::now();
-        }
-    }
+    py.detach(call).map_err(Into::into)
 }
 
 /// Error of an object that was closed.

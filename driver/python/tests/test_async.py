@@ -66,9 +66,11 @@ def test_cancelled_task_cancels_transfer() -> None:
         await asyncio.sleep(0.01)
         assert card.h2c[0].in_flight == 1
         task.cancel()
-        with pytest.raises((asyncio.CancelledError, fpga_rdma.FpgaError)):
+        with pytest.raises(asyncio.CancelledError):
             await task
-        assert card.h2c[0].closed or card.h2c[0].in_flight == 0
+        # The engine stops, or counts as hung, while other tasks run.
+        while card.h2c[0].in_flight > 0:
+            await asyncio.sleep(0.01)
 
     network = fpga_rdma.sim.Network(threaded=True)
     network[0].set_faults("list: [{fault: stall, channel: h2c0}]")

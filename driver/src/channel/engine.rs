@@ -108,6 +108,8 @@ pub(crate) struct Engine {
     pub(super) failed: Option<ChannelError>,
     /// The last wait was cancelled: an engine that does not stop is given up early.
     pub(super) hurried: bool,
+    /// The engine was told to stop for a cancellation: since when, on the card's clock, and how often its status was read since.
+    pub(super) stopping: Option<(u64, u32)>,
     /// The last owner of a C2H stream stopped inside a packet.
     inside_packet: bool,
     /// Scratch space for lists, kept between calls.
@@ -186,6 +188,7 @@ impl Engine {
             backpressure: BackpressureStats::default(),
             failed: None,
             hurried: false,
+            stopping: None,
             inside_packet: false,
             list: Vec::new(),
             list_order: Vec::new(),
@@ -513,7 +516,10 @@ impl Engine {
             ended = self.reap()?;
         }
         if self.ring.has_queued() {
-            self.post()?;
+            if self.stopping.is_none() || !self.ring.is_running() {
+                self.stopping = None;
+                self.post()?;
+            }
         } else if let Some(error) = &self.failed {
             return Err(error.clone());
         }

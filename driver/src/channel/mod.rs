@@ -177,6 +177,21 @@ macro_rules! common {
                 self.0.wait_ended(ticket, options).at(|| self.0.place())
             }
 
+            /// As [`wait_ended`](Self::wait_ended), until `pause` returns true: then it returns the time waited so far, and the transfer is
+            /// in flight. `pause` is called after each poll that has not ended the wait, so it has to be quick. For programs whose threads
+            /// share a channel: a thread that waits lets others have it. Returns `None` if the transfer has ended.
+            ///
+            /// # Errors
+            /// As [`wait`](Self::wait).
+            pub fn wait_ended_unless(
+                &mut self,
+                ticket: Ticket,
+                options: WaitOptions,
+                pause: &mut dyn FnMut() -> bool,
+            ) -> Result<Option<fpga_pci::Waited>, Error<ChannelError>> {
+                self.0.wait_ended_unless(ticket, options, pause).at(|| self.0.place())
+            }
+
             /// Waits until `ticket`'s transfer has ended, and takes its completion. Successful transfers of registered memory have no
             /// completion; use [`wait_ended`](Self::wait_ended) for them.
             ///
@@ -212,6 +227,32 @@ macro_rules! common {
             /// [`ChannelError::UnknownTicket`]; [`ChannelError::Wedged`] if the engine does not become idle.
             pub fn cancel(&mut self, ticket: Ticket) -> Result<bool, Error<ChannelError>> {
                 self.0.cancel(ticket).at(|| self.0.place())
+            }
+
+            /// As [`cancel`](Self::cancel), without waiting for the engine: `None` while it finishes its current descriptor; call it again
+            /// until it returns a value. Meanwhile polls start no transfer. `limit`: time for the engine to stop, since the first call.
+            /// A packet of a stream is withdrawn only if the engine does not have it yet.
+            ///
+            /// # Errors
+            /// As [`cancel`](Self::cancel); [`ChannelError::PacketStarted`] on a stream.
+            pub fn try_cancel(
+                &mut self,
+                ticket: Ticket,
+                limit: core::time::Duration,
+            ) -> Result<Option<bool>, Error<ChannelError>> {
+                self.0.try_cancel(ticket, limit).at(|| self.0.place())
+            }
+
+            /// As [`abort`](Self::abort), without waiting for the engine: `None` while it finishes its current descriptor; call it again
+            /// until it returns a value. `limit` is as for [`try_cancel`](Self::try_cancel). A stream's engine is waited for.
+            ///
+            /// # Errors
+            /// As [`abort`](Self::abort).
+            pub fn try_abort(
+                &mut self,
+                limit: core::time::Duration,
+            ) -> Result<Option<usize>, Error<ChannelError>> {
+                self.0.try_abort(limit).at(|| self.0.place())
             }
 
             /// Returns the channel's interrupt as a file descriptor.

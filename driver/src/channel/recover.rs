@@ -18,6 +18,8 @@ use fpga_pci::poll_until;
 
 /// Minimum time that an engine gets to stop, in nanoseconds.
 const MIN_STOP_NS: u64 = 25_000_000;
+/// Minimum number of looks at an engine before it counts as hung.
+const MIN_LOOKS: u32 = 16;
 /// Time per byte at 200 MB/s, which is less than the slowest link carries (one lane of the first generation, 250 MB/s).
 const MAX_NS_PER_BYTE: u64 = 5;
 
@@ -43,6 +45,10 @@ impl Engine {
         let status = self.status()?;
         if status.has_error(self.direction()) {
             self.end_run(FaultCause::Status(status))?;
+            return Ok(());
+        }
+        if self.stopping.is_some() {
+            // An engine that was told to stop for a cancellation ends its run early: the next `try_cancel` collects it.
             return Ok(());
         }
         // In batch mode a busy engine is working. In credit mode, or while it waits for a stream, the engine is always busy: then its count
@@ -83,6 +89,76 @@ impl Engine {
 
     /// As [`cancel`](Self::cancel), for an engine that gets `limit` nanoseconds to stop.
     pub(super) fn cancel_within(&mut self, ticket: Ticket, limit: u64) -> Result<bool, ChannelError> {
+        let halt = |engine: &mut Self| {
+            let status = engine.stop_and_confirm(limit)?;
+            engine.halted(status).map(|()| true)
+        };
+        Ok(self.withdraw_after(ticket, halt)?.unwrap_or(false))
+    }
+
+    /// As [`cancel`](Self::cancel), without waiting for the engine; see the channels' `try_cancel`.
+    pub(crate) fn try_cancel(
+        &mut self,
+        ticket: Ticket,
+        limit: Duration,
+    ) -> Result<Option<bool>, ChannelError> {
+        if matches!(self.side, Side::Stream) {
+            // The engine is not stopped inside a packet.
+            return self.withdraw_after(ticket, |_| Err(ChannelError::PacketStarted));
+        }
+        let cancelled = self.withdraw_after(ticket, |engine| engine.try_halt(limit))?;
+        if cancelled.is_some() && !self.ring.is_running() {
+            self.stopping = None;
+        }
+        Ok(cancelled)
+    }
+
+    /// As [`abort`](Self::abort), without waiting for the engine; see the channels' `try_abort`.
+    pub(crate) fn try_abort(&mut self, limit: Duration) -> Result<Option<usize>, ChannelError> {
+        if self.failed.is_none() && self.ring.is_running() && matches!(self.side, Side::Memory) {
+            let before = self.ring.ended();
+            if !self.try_halt(limit)? {
+                return Ok(None);
+            }
+            let halted = self.ring.ended() - before;
+            let aborted = self.abort()?;
+            return Ok(Some(aborted.saturating_add(usize::try_from(halted).unwrap_or(usize::MAX))));
+        }
+        self.abort().map(Some)
+    }
+
+    /// Clears Run, and looks once whether the engine has stopped. Returns true when it has, and its run was collected.
+    fn try_halt(&mut self, limit: Duration) -> Result<bool, ChannelError> {
+        let now = self.now();
+        let (began, looks) = match self.stopping {
+            Some(stopping) => stopping,
+            None => {
+                self.request_stop()?;
+                (now, 0)
+            }
+        };
+        self.stopping = Some((began, looks.saturating_add(1)));
+        let status = self.status()?;
+        if !status.busy() {
+            self.stopping = None;
+            return self.halted(status).map(|()| true);
+        }
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(self.card.idle_timeout());
+        let waited = now.saturating_sub(began);
+        // Without several looks, the time may have been this thread's, which had no CPU.
+        if waited >= limit && looks >= MIN_LOOKS {
+            return Err(self.wedged(waited, status));
+        }
+        self.relax();
+        Ok(false)
+    }
+
+    /// Withdraws a transfer. `halt` stops the engine if it has the transfer's descriptors; it returns false if that takes longer.
+    fn withdraw_after(
+        &mut self,
+        ticket: Ticket,
+        halt: impl FnOnce(&mut Self) -> Result<bool, ChannelError>,
+    ) -> Result<Option<bool>, ChannelError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -90,7 +166,9 @@ impl Engine {
         match self.ring.withdraw(token) {
             Ok(()) => {}
             Err(WithdrawError::Posted { .. }) => {
-                self.halt(limit)?;
+                if !halt(self)? {
+                    return Ok(None);
+                }
                 // The engine is stopped, so nothing is posted; the transfer may have ended meanwhile.
                 if let Err(WithdrawError::Started { .. }) = self.ring.withdraw(token) {
                     return Err(ChannelError::PacketStarted);
@@ -99,7 +177,7 @@ impl Engine {
             Err(WithdrawError::Started { .. }) => {
                 return Err(ChannelError::PacketStarted);
             }
-            Err(_) if self.has_ended(ticket) => return Ok(false),
+            Err(_) if self.has_ended(ticket) => return Ok(Some(false)),
             Err(_) => {
                 return Err(ChannelError::UnknownTicket);
             }
@@ -107,7 +185,7 @@ impl Engine {
         self.collect();
         let withdrawn = |done: &super::Completion| done.ticket == ticket && done.outcome.is_err();
         // Earlier transfers may still have to end first. Until then the withdrawn transfer stays in the ring.
-        Ok(!self.has_ended(ticket) || self.finished.iter().any(withdrawn))
+        Ok(Some(!self.has_ended(ticket) || self.finished.iter().any(withdrawn)))
     }
 
     /// Returns the buffer of a cancelled transfer that has not ended yet because earlier ones have not.
@@ -118,9 +196,8 @@ impl Engine {
         }
     }
 
-    /// Stops the engine in the middle of its run, collects what it has completed, and queues the rest again.
-    fn halt(&mut self, limit: u64) -> Result<(), ChannelError> {
-        let status = self.stop_and_confirm(limit)?;
+    /// Collects what an engine that was stopped in the middle of its run has completed, and queues the rest again.
+    fn halted(&mut self, status: ChannelStatus) -> Result<(), ChannelError> {
         if status.has_error(self.direction()) {
             self.end_run(FaultCause::Status(status))?;
             return Ok(());
@@ -228,6 +305,7 @@ impl Engine {
     }
 
     fn stop_and_confirm(&mut self, limit: u64) -> Result<ChannelStatus, ChannelError> {
+        self.stopping = None;
         self.request_stop()?;
         let mut flush = None;
         let stopped = self.confirm_idle(&mut flush, limit);

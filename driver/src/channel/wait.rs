@@ -89,6 +89,30 @@ impl Engine {
         })
     }
 
+    /// As [`wait_ended`](Self::wait_ended), until `pause` returns true: then it returns the time waited.
+    pub(crate) fn wait_ended_unless(
+        &mut self,
+        ticket: Ticket,
+        options: WaitOptions,
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Waited>, ChannelError> {
+        if ticket.0 >= self.ring.submitted() {
+            return Err(ChannelError::UnknownTicket);
+        }
+        let mut began = None;
+        self.wait_until(options, |engine| {
+            if !engine.has_ended(ticket) {
+                engine.poll()?;
+            }
+            if engine.has_ended(ticket) {
+                return Ok(Some(None));
+            }
+            let began = *began.get_or_insert_with(|| engine.now());
+            let waited = || Waited::new(&*engine.card.backend, engine.now().saturating_sub(began));
+            Ok(pause().then(waited).map(Some))
+        })
+    }
+
     pub(crate) fn wait_until<T, E: From<ChannelError>>(
         &mut self,
         options: WaitOptions,

@@ -276,6 +276,8 @@ fn wait_any(
         }
         let waited = deadline.waited(now);
         if deadline.is_over(now) {
+            // A card that is gone is reported as such by short waits as well.
+            first.check().at(|| first.place())?;
             let lines = lines.iter().map(|line| line.number()).collect();
             let waited = Waited::new(backend, waited);
             return Err(UserInterruptError::TimedOut { lines, waited }).at(|| first.card_place());

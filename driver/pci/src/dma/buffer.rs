@@ -2,10 +2,11 @@
 
 use core::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fpga_registers::Iova;
 
-use super::{Allocation, DmaAccess, IovaRange, MemoryError, QuarantineReason, SharedSlice};
+use super::{Allocation, AllocationOrigin, DmaAccess, IovaRange, MemoryError, QuarantineReason, SharedMemory, SharedSlice};
 use crate::memory::BaseAddress;
 
 /// DMA memory that the host owns: no transfer uses it. Posting a buffer moves it into the transfer.
@@ -232,6 +233,17 @@ impl RegisteredMemory {
         self.allocation.run(offset, length)
     }
 
+    /// Ends its use for DMA, and returns the bytes as memory of this process, for a program that reads them after the device was given
+    /// back. Memory of the pool is not allocated again: with the pool, it is unmapped for the device. `None` if the pool has lost its entry.
+    ///
+    /// Call it when the device is known to be idle, or after [`quarantine`](Self::quarantine).
+    #[must_use]
+    pub fn into_host(self) -> Option<SharedMemory> {
+        let memory = self.allocation.host()?;
+        let offset = self.memory().host_address().checked_sub(memory.view().host_address())?;
+        memory.part(offset, self.length).ok()
+    }
+
     /// Quarantines it, for all clones; see [`DmaPool::quarantine`](super::DmaPool::quarantine). Only the first call is recorded.
     pub fn quarantine(self, reason: QuarantineReason) {
         self.allocation.quarantine(reason);
@@ -239,6 +251,19 @@ impl RegisteredMemory {
 }
 
 impl Allocation {
+    /// The memory that it lies in, which is not given back to the pool.
+    fn host(&self) -> Option<SharedMemory> {
+        match &self.home {
+            AllocationOrigin::Caller { memory } => Some((**memory).clone()),
+            AllocationOrigin::Region { number } => {
+                let state = self.pool.lock();
+                let region = state.regions.get(*number)?.as_ref()?;
+                self.kept.store(true, Ordering::Relaxed);
+                Some(region.memory.clone())
+            }
+        }
+    }
+
     #[inline]
     fn is_from(&self, pool: &super::DmaPool) -> bool {
         Arc::ptr_eq(&self.pool, &pool.0)

@@ -69,6 +69,21 @@ fn registered_memory_returns_with_last_clone() {
 }
 
 #[test]
+fn registered_memory_into_host_outlives_pool() {
+    let (function, pool) = pool(2 * REGION);
+    let first = pool.allocate_registered(4096, 64).unwrap();
+    first.memory().store_u32(8, 7).unwrap();
+    let (iova, address) = (first.iova(), first.memory().host_address());
+    let memory = first.into_host().unwrap();
+    assert_ne!(pool.allocate(4096).unwrap().iova(), iova, "it is not allocated again");
+    drop(pool);
+    assert_eq!(function.mapped(), []);
+    assert_eq!(Arc::strong_count(&function), 1, "the device is given back");
+    assert_eq!((memory.len(), memory.view().host_address()), (4096, address));
+    assert_eq!(memory.view().load_u32(8), Ok(7));
+}
+
+#[test]
 fn registered_memory_quarantine_of_clones_is_recorded_once() {
     let (_function, pool) = pool(REGION);
     let kept = pool.allocate_registered(64, 64).unwrap();

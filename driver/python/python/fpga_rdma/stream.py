@@ -12,7 +12,6 @@ b'one packet'
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from . import _aio
@@ -50,21 +49,30 @@ class ReceiveStatistics:
     """Number of times that the card had filled every posted buffer, so that its stream stalled."""
 
 
-async def _packets(stream: C2hStream) -> AsyncIterator[bytes]:
-    """Packets of a stream until it is stopped."""
+class _Packets:
+    """Packets of a stream until it is stopped. A wait that is cancelled has taken none."""
 
-    def poll() -> bytes | bool | None:
-        packet = stream.try_receive()
-        if packet is None and stream.stopped:
+    def __init__(self, stream: C2hStream) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> _Packets:
+        return self
+
+    async def __anext__(self) -> bytes:
+        packet = await _aio.until(self._poll, self._arm)
+        if not isinstance(packet, bytes):
+            raise StopAsyncIteration
+        return packet
+
+    def _poll(self) -> bytes | bool | None:
+        packet = self._stream.try_receive()
+        if packet is None and self._stream.stopped:
             return False
         return packet
 
-    def arm() -> int | None:
+    def _arm(self) -> int | None:
         try:
-            stream.arm()
+            self._stream.arm()
         except UnsupportedError:
             return None
-        return stream.fileno()
-
-    while isinstance(packet := await _aio.until(poll, arm), bytes):
-        yield packet
+        return self._stream.fileno()

@@ -1,8 +1,12 @@
 //! Batches: one call for many small transfers of DMA memory.
 
-use fpga_driver::{CardAddr, MemoryHandle, Ticket, WaitOptions};
+use std::time::Duration;
+
+use fpga_driver::{CardAddr, MemoryHandle, Ticket};
 
 use super::engine::{Engine, either};
+use super::stops::{MAX_STOP, Orphan};
+use super::work::{Step, Work};
 use crate::error::{Class, Failure};
 use crate::memory::{Place, Use};
 use crate::numbers::Numbers;
@@ -16,6 +20,17 @@ pub(super) struct Batch {
     pub(super) addresses: Numbers,
     /// Length of every transfer in bytes.
     pub(super) length: usize,
+}
+
+/// Batch in progress: the ring is kept full.
+pub(super) struct BatchWork {
+    batch: Batch,
+    /// Handle of the memory, which is in use until the end.
+    started: Option<(MemoryHandle, Use)>,
+    /// Number of transfers submitted.
+    next: usize,
+    /// First and last transfers of consecutive ones.
+    submitted: Vec<(Ticket, Ticket)>,
 }
 
 impl Batch {
@@ -47,83 +62,94 @@ impl Batch {
     }
 }
 
-impl Engine {
-    /// Makes all transfers of a batch and waits. The ring is kept full. Returns the number of transfers made; after an error, what is in
-    /// flight is waited for or cancelled.
-    pub(super) fn batch(&mut self, batch: &Batch, options: WaitOptions) -> Result<(), Failure> {
-        if batch.length == 0 || batch.offsets.len() == 0 {
-            return Ok(());
-        }
-        let handle = self.handle(&batch.place.region)?;
-        for address in &batch.addresses.0 {
-            either!(self, channel => channel.check_range(CardAddr::new(*address), batch.length as u64))?;
-        }
-        // The memory is in use until this call returns, which waits for every transfer.
-        let _memory = Use::of(&batch.place.region);
-        let (mut first, mut last) = (None, None);
-        let queued = self.queue(batch, handle, options, &mut first, &mut last);
-        let (Some(first), Some(last)) = (first, last) else { return queued };
-        let waited = queued.and_then(|()| self.wait_ended(last, options));
-        if let Err(failure) = waited {
-            // The first cause. What the end of the batch reports for its other transfers follows from it.
-            let cause = self.take_failure(first, last);
-            self.end(first, last);
-            self.take_failure(first, last);
-            return Err(cause.unwrap_or_else(|| self.after_early_end(failure)));
-        }
-        self.take_failure(first, last).map_or(Ok(()), Err)
+impl BatchWork {
+    pub(super) const fn new(batch: Batch) -> Self {
+        Self { batch, started: None, next: 0, submitted: Vec::new() }
     }
 
-    /// Ends the transfers of a failed batch, before the caller may reuse its memory.
-    #[cold]
-    fn end(&mut self, first: Ticket, last: Ticket) {
-        if self.is_alone() {
-            let _ = self.abort();
-        } else {
-            // Transfers of others stay in flight.
-            for number in (first.number()..=last.number()).rev() {
-                if self.has_ended(Ticket::from_number(number)) {
-                    break;
-                }
-                let _ = self.cancel(Ticket::from_number(number));
+    /// Registers the memory and checks all addresses, so that no transfer is started otherwise.
+    fn start(&self, engine: &mut Engine) -> Result<(MemoryHandle, Use), Failure> {
+        let handle = engine.handle(&self.batch.place.region)?;
+        for address in &self.batch.addresses.0 {
+            let (address, length) = (CardAddr::new(*address), self.batch.length as u64);
+            either!(engine, channel => channel.check_range(address, length))?;
+        }
+        Ok((handle, Use::of(&self.batch.place.region)))
+    }
+
+    /// Submits transfers, in order, until the ring is full. Returns the first and the last of them.
+    fn submit(
+        &mut self,
+        engine: &mut Engine,
+        handle: MemoryHandle,
+    ) -> (Option<(Ticket, Ticket)>, Result<(), Failure>) {
+        let Batch { place, offsets, addresses, length } = &self.batch;
+        let pairs = offsets.0.iter().zip(&addresses.0).skip(self.next);
+        let mut range: Option<(Ticket, Ticket)> = None;
+        for (offset, address) in pairs {
+            // The offset was checked against the memory.
+            let offset = place.offset.saturating_add(usize::try_from(*offset).unwrap_or(usize::MAX));
+            let submitted =
+                either!(engine, channel => channel.submit_at(handle, offset, *length, CardAddr::new(*address)));
+            match submitted {
+                Ok(ticket) => range = Some((range.map_or(ticket, |(first, _)| first), ticket)),
+                Err(error) if error.is_full() => break,
+                Err(error) => return (range, Err(error.into())),
+            }
+            self.next += 1;
+        }
+        (range, Ok(()))
+    }
+
+    fn note(&mut self, (first, last): (Ticket, Ticket)) {
+        match self.submitted.last_mut() {
+            Some((_, end)) if end.number() + 1 == first.number() => *end = last,
+            _ => self.submitted.push((first, last)),
+        }
+    }
+}
+
+impl Work for BatchWork {
+    fn advance(&mut self, engine: &mut Engine) -> Result<Step, Failure> {
+        let count = self.batch.offsets.len();
+        if self.batch.length == 0 || count == 0 {
+            return Ok(Step::Done);
+        }
+        let handle = match &self.started {
+            Some((handle, _)) => *handle,
+            None => self.started.insert(self.start(engine)?).0,
+        };
+        while self.next < count {
+            let (range, submitted) = self.submit(engine, handle);
+            if let Some(range) = range {
+                self.note(range);
+            }
+            submitted?;
+            if self.next < count
+                && engine.poll()? == 0
+                && let Some(oldest) = engine.oldest()
+            {
+                return Ok(Step::Waiting(oldest));
             }
         }
+        if let Some((_, last)) = self.submitted.last()
+            && !engine.has_ended(*last)
+        {
+            return Ok(Step::Waiting(*last));
+        }
+        let failures: Vec<Failure> =
+            self.submitted.drain(..).filter_map(|(first, last)| engine.take_failure(first, last)).collect();
+        failures.into_iter().next().map_or(Ok(Step::Done), Err)
     }
 
-    /// Submits all transfers, in order.
-    fn queue(
-        &mut self,
-        batch: &Batch,
-        handle: MemoryHandle,
-        options: WaitOptions,
-        first: &mut Option<Ticket>,
-        last: &mut Option<Ticket>,
-    ) -> Result<(), Failure> {
-        let base = batch.place.offset;
-        for (offset, address) in batch.offsets.0.iter().zip(&batch.addresses.0) {
-            // The offset was checked against the memory.
-            let offset = base.saturating_add(usize::try_from(*offset).unwrap_or(usize::MAX));
-            let ticket = loop {
-                let submitted = either!(self, channel =>
-                    channel.submit_at(handle, offset, batch.length, CardAddr::new(*address)));
-                match submitted {
-                    Ok(ticket) => break ticket,
-                    Err(error) if error.is_full() => self.make_room(options)?,
-                    Err(error) => return Err(error.into()),
-                }
-            };
-            first.get_or_insert(ticket);
-            *last = Some(ticket);
-        }
-        Ok(())
+    fn give_up(&mut self, limit: Option<Duration>) -> Vec<Orphan> {
+        let limit = limit.unwrap_or(MAX_STOP);
+        let mut memory = self.started.take().map(|(_, memory)| memory);
+        let ranges = self.submitted.drain(..).rev();
+        ranges.map(|(first, last)| Orphan { first, last, limit, _memory: memory.take() }).collect()
     }
 
-    /// Waits until at least one transfer has ended.
-    fn make_room(&mut self, options: WaitOptions) -> Result<(), Failure> {
-        if self.poll()? > 0 {
-            return Ok(());
-        }
-        let oldest = Ticket::from_number(either!(self, channel => channel.ended()));
-        self.wait_ended(oldest, options)
+    fn longest(&self) -> usize {
+        self.batch.length
     }
 }

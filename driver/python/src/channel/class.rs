@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use fpga_driver::backend::Clock;
 use fpga_driver::{CardAddr, ChannelOptions, RunMode};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 
-use super::batch::Batch;
-use super::engine::{Shared, Side, either};
+use super::batch::{Batch, BatchWork};
+use super::shared::{Shared, Side};
 use super::ticket::PyTicket;
+use super::transfer::{Move, PyTransfer};
 use crate::card::CardState;
 use crate::error::{Class, Failure};
 use crate::foreign::Foreign;
 use crate::memory::Place;
 use crate::numbers::{self, Numbers};
-use crate::wait;
+use crate::wait::Limit;
 
 /// Channels of one direction. A channel is taken when it is first indexed.
 #[pyclass(frozen, module = "fpga_rdma")]
@@ -121,18 +121,24 @@ impl Channel {
     fn transfer(
         &self,
         py: Python<'_>,
-        memory: &Foreign,
+        memory: Foreign,
         address: u64,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
-        let (place, card) = (memory.place(&self.shared.regions), CardAddr::new(address));
-        let mut locked = self.shared.lock(py)?;
-        let engine = locked.engine()?;
-        let options = wait::options(timeout)?;
-        wait::detached(py, || match &place {
-            Some(place) => engine.transfer(place, card, options),
-            None => engine.copy(memory.view(), card, options),
-        })
+        let mut limit = Limit::new(timeout)?;
+        self.shared.run(py, &mut self.work(memory, address), &mut limit)
+    }
+
+    /// The transfer of the bytes of an object.
+    fn work(&self, memory: Foreign, address: u64) -> Move {
+        let place = memory.place(&self.shared.regions);
+        Move::new(memory, place, CardAddr::new(address))
+    }
+
+    /// Coroutine of a transfer, which begins with its first step.
+    fn task<'py>(&self, py: Python<'py>, memory: Foreign, address: u64) -> Result<Bound<'py, PyAny>, Failure> {
+        let transfer = PyTransfer::new(&self.shared, self.work(memory, address));
+        Ok(py.import("fpga_rdma._aio")?.call_method1("moved", (transfer,))?)
     }
 
     /// The bytes of an object that this channel reads or writes.
@@ -167,17 +173,15 @@ impl Channel {
         let addresses = Numbers::read(py, addresses, "addresses")?;
         let batch = Batch { place, offsets, addresses, length };
         batch.check()?;
-        let mut locked = self.shared.lock(py)?;
-        let engine = locked.engine()?;
-        let options = wait::options(timeout)?;
-        wait::detached(py, || engine.batch(&batch, options))
+        let mut limit = Limit::new(timeout)?;
+        self.shared.run(py, &mut BatchWork::new(batch), &mut limit)
     }
 }
 
 #[pymethods]
 impl Channel {
     #[getter]
-    fn name(&self) -> String {
+    fn name(&self) -> &str {
         self.shared.label()
     }
 
@@ -187,14 +191,13 @@ impl Channel {
     }
 
     #[getter]
-    fn closed(&self, py: Python<'_>) -> Result<bool, Failure> {
-        Ok(!self.shared.is_open(py)?)
+    fn closed(&self) -> bool {
+        !self.shared.is_open()
     }
 
     #[getter]
     fn in_flight(&self, py: Python<'_>) -> Result<u32, Failure> {
-        let mut locked = self.shared.lock(py)?;
-        Ok(either!(locked.engine()?, channel => channel.in_flight()))
+        self.shared.in_flight(py)
     }
 
     #[pyo3(signature = (data, address, timeout = Some(10.0)))]
@@ -206,7 +209,7 @@ impl Channel {
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
         self.check_direction(Side::H2c)?;
-        self.transfer(py, &Foreign::readable(data)?, address, timeout)
+        self.transfer(py, Foreign::readable(data)?, address, timeout)
     }
 
     #[pyo3(signature = (into, address, timeout = Some(10.0)))]
@@ -218,7 +221,7 @@ impl Channel {
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
         self.check_direction(Side::C2h)?;
-        self.transfer(py, &Foreign::writable(into)?, address, timeout)
+        self.transfer(py, Foreign::writable(into)?, address, timeout)
     }
 
     fn submit(
@@ -228,8 +231,7 @@ impl Channel {
     ) -> Result<PyTicket, Failure> {
         let (channel, py) = (slf.get(), slf.py());
         let place = channel.place(memory)?;
-        let mut locked = channel.shared.lock(py)?;
-        let submitted = locked.engine()?.submit(&place, CardAddr::new(address))?;
+        let submitted = channel.shared.with(py, |engine| engine.submit(&place, CardAddr::new(address)))?;
         Ok(PyTicket::new(slf.clone().unbind(), submitted, place.length))
     }
 
@@ -244,8 +246,7 @@ impl Channel {
         };
         let parts = parts.iter().map(place).collect::<Result<Vec<_>, _>>()?;
         let length = parts.iter().map(|(place, _)| place.length).sum();
-        let mut locked = channel.shared.lock(py)?;
-        let submitted = locked.engine()?.submit_list(&parts)?;
+        let submitted = channel.shared.with(py, |engine| engine.submit_list(&parts))?;
         Ok(PyTicket::new(slf.clone().unbind(), submitted, length))
     }
 
@@ -284,8 +285,7 @@ impl Channel {
         #[pyo3(from_py_with = numbers::address)] address: u64,
     ) -> Result<Bound<'py, PyAny>, Failure> {
         slf.get().check_direction(Side::H2c)?;
-        let card = slf.get().card.object(slf.py())?;
-        Ok(slf.py().import("fpga_rdma._async")?.call_method1("write", (card, slf, data, address))?)
+        slf.get().task(slf.py(), Foreign::readable(data)?, address)
     }
 
     #[pyo3(signature = (into, address))]
@@ -295,85 +295,46 @@ impl Channel {
         #[pyo3(from_py_with = numbers::address)] address: u64,
     ) -> Result<Bound<'py, PyAny>, Failure> {
         slf.get().check_direction(Side::C2h)?;
-        let card = slf.get().card.object(slf.py())?;
-        Ok(slf.py().import("fpga_rdma._async")?.call_method1("read", (card, slf, into, address))?)
+        slf.get().task(slf.py(), Foreign::writable(into)?, address)
     }
 
     /// Starts queued transfers and returns the number of transfers that have ended.
     fn poll(&self, py: Python<'_>) -> Result<usize, Failure> {
-        let mut locked = self.shared.lock(py)?;
-        let engine = locked.engine()?;
-        wait::detached(py, || engine.poll())
+        let polled = self.shared.look(py, |engine| {
+            let ended = engine.poll()?;
+            if engine.is_stopping() {
+                engine.press_on()?;
+            }
+            Ok(ended)
+        })?;
+        // A thread that has the channel polls it.
+        Ok(polled.unwrap_or(0))
     }
 
     #[pyo3(signature = (timeout = Some(10.0)))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Result<(), Failure> {
-        let mut locked = self.shared.lock(py)?;
-        let engine = locked.engine()?;
-        let options = wait::options(timeout)?;
-        wait::detached(py, || {
-            let submitted = either!(engine, channel => channel.ended() + u64::from(channel.in_flight()));
-            if let Some(last) = submitted.checked_sub(1) {
-                engine.wait_ended(fpga_driver::Ticket::from_number(last), options)?;
+        let mut last = None;
+        self.shared.turns(py, &mut Limit::new(timeout)?, |engine, limit, pause| {
+            // Transfers that are submitted during the wait are not waited for.
+            last = last.or_else(|| engine.last());
+            if let Some(last) = last
+                && !engine.wait_part(last, limit, pause)?
+            {
+                return Ok(None);
             }
             engine.take_any_failure().map_or(Ok(()), Err)?;
             // What has ended with the channel was reported, but did not succeed.
-            engine.check()
+            engine.check().map(Some)
         })
     }
 
     fn abort(&self, py: Python<'_>) -> Result<usize, Failure> {
-        let mut locked = self.shared.lock(py)?;
-        let engine = locked.engine()?;
-        wait::detached(py, || engine.abort())
+        self.shared.abort(py)
     }
 
-    /// Descriptor that becomes readable when a transfer ends; `None` if the caller has to poll.
-    fn _descriptor(&self, py: Python<'_>) -> Result<Option<RawFd>, Failure> {
-        let mut locked = self.shared.lock(py)?;
-        let engine = locked.engine()?;
-        if engine.card.backend().clock() == Clock::Virtual {
-            // A card inside this thread works only while it is polled.
-            return Ok(None);
-        }
-        Ok(either!(engine, channel => channel.events()).ok().map(|events| events.as_raw_fd()))
-    }
-
-    /// Serves the descriptor: takes its interrupts, arms the channel and polls.
-    fn _serve(&self, py: Python<'_>) -> Result<usize, Failure> {
-        let mut locked = self.shared.lock(py)?;
-        let engine = locked.engine()?;
-        wait::detached(py, || {
-            if let Ok(events) = either!(engine, channel => channel.events()) {
-                let _ = events.take();
-            }
-            // Queued transfers start before the channel is armed: a run clears the line.
-            let ended = engine.poll()?;
-            either!(engine, channel => channel.arm())?;
-            Ok::<_, Failure>(ended + engine.poll()?)
-        })
-    }
-
-    /// Lets a card in this thread work, and polls.
-    fn _step(&self, py: Python<'_>) -> Result<usize, Failure> {
-        let mut locked = self.shared.lock(py)?;
-        let engine = locked.engine()?;
-        wait::detached(py, || {
-            for _ in 0..STEPS {
-                either!(engine, channel => channel.relax());
-                if engine.poll()? > 0 {
-                    return Ok(1);
-                }
-            }
-            Ok::<_, Failure>(0)
-        })
-    }
-
-    /// Ends the use of the descriptor.
-    fn _rest(&self, py: Python<'_>) -> Result<(), Failure> {
-        let mut locked = self.shared.lock(py)?;
-        let engine = locked.engine()?;
-        wait::detached(py, || either!(engine, channel => channel.disarm()))
+    /// Arms the channel, and returns the descriptor that becomes readable when a transfer ends; `None` if the caller has to poll.
+    fn _arm(&self, py: Python<'_>) -> Result<Option<RawFd>, Failure> {
+        self.shared.arm(py)
     }
 
     #[pyo3(name = "close")]
@@ -390,19 +351,18 @@ impl Channel {
     }
 
     fn __repr__(&self, py: Python<'_>) -> Result<String, Failure> {
-        let state = match wait::lock(py, &self.shared.engine)?.as_mut() {
-            None => "closed".to_owned(),
-            Some(engine) => format!("{} in flight", either!(engine, channel => channel.in_flight())),
+        let state = match self.shared.in_flight(py) {
+            Ok(count) => format!("{count} in flight"),
+            Err(failure) if failure.is(Class::Closed) => "closed".to_owned(),
+            Err(failure) => return Err(failure),
         };
         Ok(format!("<Channel {} of {}: {state}>", self.shared.label(), self.card.name()))
     }
 }
 
-/// Steps of a card in this thread between two turns of an event loop.
-const STEPS: u32 = 64;
-
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Channels>()?;
     module.add_class::<Channel>()?;
+    module.add_class::<PyTransfer>()?;
     module.add_class::<PyTicket>()
 }

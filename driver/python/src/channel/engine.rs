@@ -1,36 +1,18 @@
 //! A channel and its transfers of registered memory.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use fpga_driver::errors::{ChannelFault, FaultCause};
 use fpga_driver::{
-    C2hChannel, CardAddr, ChannelError, ChannelOptions, Error, H2cChannel, MemoryHandle, ScatterGatherEntry,
-    SubmitError, Ticket, TransferError, WaitOptions,
+    C2hChannel, CardAddr, ChannelError, Direction, DmaBuffer, Error, H2cChannel, MemoryHandle,
+    ScatterGatherEntry, SubmitError, Ticket, TransferError,
 };
-use pyo3::prelude::*;
 
-use crate::card::CardState;
+use super::stops::Stops;
 use crate::error::{Class, Failure, Problem};
-use crate::memory::{Place, Region, Regions, Use, brief};
-use crate::wait;
-
-/// Direction of a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Side {
-    H2c,
-    C2h,
-}
-
-impl Side {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::H2c => "h2c",
-            Self::C2h => "c2h",
-        }
-    }
-}
+use crate::memory::{Place, Region, Use};
+use crate::wait::{self, Limit, Pause};
 
 /// The driver's channel.
 pub(super) enum Direct {
@@ -55,6 +37,13 @@ pub(super) type Outcome = Arc<OnceLock<Option<Problem>>>;
 /// Maximum number of failures that no call has reported; then the oldest are dropped. Tickets keep their own.
 const MAX_FAILURES: usize = 1024;
 
+/// Transfer of a call of this package, such as a blocking write.
+struct Call {
+    ticket: Ticket,
+    /// Buffer and failure, once it has ended with either.
+    ended: Option<(Option<DmaBuffer>, Option<Problem>)>,
+}
+
 /// A submitted transfer.
 struct Flight {
     last: Ticket,
@@ -77,127 +66,62 @@ pub(crate) struct Engine {
     cause: Option<(Ticket, String)>,
     /// Why the channel as a whole has failed.
     lost: Option<Problem>,
-}
-
-/// Channel that Python threads share.
-pub(crate) struct Shared {
-    pub(crate) side: Side,
-    pub(crate) number: u8,
-    /// Name of the card.
-    pub(crate) card: String,
-    pub(crate) regions: Arc<Regions>,
-    /// `None`: closed.
-    pub(crate) engine: Mutex<Option<Engine>>,
-    /// Regions whose objects are gone, to be deregistered by the next call.
-    retired: Mutex<Vec<u64>>,
-    has_retired: AtomicBool,
-}
-
-impl Shared {
-    /// Takes a channel of a card.
-    pub(crate) fn open(
-        py: Python<'_>,
-        card: &CardState,
-        side: Side,
-        number: u8,
-        options: ChannelOptions,
-    ) -> Result<Arc<Self>, Failure> {
-        let opened = card.get()?;
-        let direct = wait::detached(py, || match side {
-            Side::H2c => opened.h2c_with(number, options).map(Direct::H2c),
-            Side::C2h => opened.c2h_with(number, options).map(Direct::C2h),
-        })?;
-        let (handles, flights, failures) = Default::default();
-        let engine = Engine { card: opened, direct, handles, flights, failures, cause: None, lost: None };
-        let shared = Arc::new(Self {
-            side,
-            number,
-            card: card.name().to_owned(),
-            regions: Arc::clone(card.regions()),
-            engine: Mutex::new(Some(engine)),
-            retired: Mutex::default(),
-            has_retired: AtomicBool::new(false),
-        });
-        card.regions().attach(&shared);
-        Ok(shared)
-    }
-
-    pub(crate) fn label(&self) -> String {
-        format!("{}{}", self.side.name(), self.number)
-    }
-
-    pub(crate) fn closed(&self) -> Failure {
-        wait::closed(&self.label()).on_card(&self.card)
-    }
-
-    pub(crate) fn is_open(&self, py: Python<'_>) -> Result<bool, Failure> {
-        Ok(wait::lock(py, &self.engine)?.is_some())
-    }
-
-    /// Gives the channel back.
-    pub(crate) fn close(&self, py: Python<'_>) -> Result<(), Failure> {
-        let engine = wait::lock(py, &self.engine)?.take();
-        py.detach(|| drop(engine));
-        Ok(())
-    }
-
-    /// Locks the channel for one call.
-    pub(super) fn lock<'a>(&'a self, py: Python<'_>) -> Result<Locked<'a>, Failure> {
-        let mut guard = wait::lock(py, &self.engine)?;
-        if self.has_retired.swap(false, Ordering::AcqRel)
-            && let Some(engine) = guard.as_mut()
-        {
-            self.deregister(engine);
-        }
-        if guard.is_none() {
-            return Err(self.closed());
-        }
-        Ok(Locked { guard, shared: self })
-    }
-
-    /// Deregisters retired regions, except those that a transfer still uses.
-    #[cold]
-    fn deregister(&self, engine: &mut Engine) {
-        let mut retired = brief(&self.retired);
-        retired.retain(|number| !engine.deregister(*number));
-        self.has_retired.store(!retired.is_empty(), Ordering::Release);
-    }
-
-    /// Deregisters a region whose object is gone: now, or with the next call if another thread uses the channel.
-    pub(crate) fn forget(&self, py: Python<'_>, number: u64) {
-        brief(&self.retired).push(number);
-        self.has_retired.store(true, Ordering::Release);
-        let Ok(mut guard) = self.engine.try_lock() else { return };
-        match guard.as_mut() {
-            Some(engine) => py.detach(|| self.deregister(engine)),
-            None => brief(&self.retired).clear(),
-        }
-    }
-}
-
-/// Open channel that is locked.
-pub(super) struct Locked<'a> {
-    guard: MutexGuard<'a, Option<Engine>>,
-    shared: &'a Shared,
-}
-
-impl Locked<'_> {
-    /// The channel.
-    ///
-    /// # Errors
-    /// `ClosedError`, which cannot happen while it is locked.
-    pub(super) fn engine(&mut self) -> Result<&mut Engine, Failure> {
-        self.guard.as_mut().ok_or_else(|| self.shared.closed())
-    }
+    /// Transfers of calls.
+    calls: Vec<Call>,
+    /// Transfers that are being cancelled, and an abort.
+    pub(super) stops: Stops,
 }
 
 impl Engine {
+    pub(super) fn new(card: fpga_driver::Card, direct: Direct) -> Self {
+        let (handles, flights, failures) = Default::default();
+        let (cause, lost, calls, stops) = Default::default();
+        Self { card, direct, handles, flights, failures, cause, lost, calls, stops }
+    }
+
+    pub(super) const fn direction(&self) -> Direction {
+        match self.direct {
+            Direct::H2c(_) => Direction::H2c,
+            Direct::C2h(_) => Direction::C2h,
+        }
+    }
+
+    pub(super) fn label(&self) -> String {
+        match &self.direct {
+            Direct::H2c(channel) => channel.name().to_string(),
+            Direct::C2h(channel) => channel.name().to_string(),
+        }
+    }
+
+    pub(super) fn in_flight(&mut self) -> u32 {
+        either!(self, channel => channel.in_flight())
+    }
+
+    /// Number of transfers that have ended.
+    pub(super) fn ended(&mut self) -> u64 {
+        either!(self, channel => channel.ended())
+    }
+
+    /// The oldest transfer in flight.
+    pub(super) fn oldest(&mut self) -> Option<Ticket> {
+        let ended = either!(self, channel => channel.ended());
+        (self.in_flight() > 0).then(|| Ticket::from_number(ended))
+    }
+
+    /// The transfer that was submitted last, if any.
+    pub(super) fn last(&mut self) -> Option<Ticket> {
+        let submitted = either!(self, channel => channel.ended() + u64::from(channel.in_flight()));
+        submitted.checked_sub(1).map(Ticket::from_number)
+    }
+
     /// The handle of a region, which is registered with the channel at its first transfer.
     pub(super) fn handle(&mut self, region: &Region) -> Result<MemoryHandle, Failure> {
         if let Some(handle) = self.handles.get(&region.number) {
             return Ok(*handle);
         }
-        let memory = region.memory.clone();
+        let Some(memory) = region.dma() else {
+            return Err(wait::closed("the memory's card"));
+        };
         let handle =
             either!(self, channel => channel.register_memory(memory)).map_err(|refused| refused.error)?;
         self.handles.insert(region.number, handle);
@@ -205,7 +129,7 @@ impl Engine {
     }
 
     /// Deregisters a region. Returns false while a transfer uses it.
-    fn deregister(&mut self, number: u64) -> bool {
+    pub(super) fn deregister(&mut self, number: u64) -> bool {
         let Some(handle) = self.handles.get(&number) else { return true };
         match either!(self, channel => channel.deregister_memory(*handle)) {
             Err(Error { kind: ChannelError::MemoryInUse, .. }) => false,
@@ -219,13 +143,18 @@ impl Engine {
 
     /// Queues a transfer of a part of a region.
     pub(super) fn submit(&mut self, place: &Place, card: CardAddr) -> Result<(Ticket, Outcome), Failure> {
+        let ticket = self.submit_place(place, card)?;
+        Ok((ticket, self.hold(ticket, vec![Use::of(&place.region)])))
+    }
+
+    /// As [`submit`](Self::submit), for a call that keeps the memory in use itself.
+    pub(super) fn submit_place(&mut self, place: &Place, card: CardAddr) -> Result<Ticket, Failure> {
         let handle = self.handle(&place.region)?;
         let submitted = either!(self, channel => channel.submit_at(handle, place.offset, place.length, card));
-        let ticket = self.or_after_poll(
+        self.or_after_poll(
             submitted,
             |engine| either!(engine, channel => channel.submit_at(handle, place.offset, place.length, card)),
-        )?;
-        Ok((ticket, self.hold(ticket, vec![Use::of(&place.region)])))
+        )
     }
 
     /// Queues parts of regions as one transfer.
@@ -278,8 +207,12 @@ impl Engine {
             self.lost.get_or_insert_with(|| problem.clone());
         }
         while let Some(done) = either!(self, channel => channel.next_completion()) {
-            if let Err(fault) = done.outcome {
-                let problem = self.problem(done.ticket, *fault);
+            let problem = done.outcome.err().map(|fault| self.problem(done.ticket, *fault));
+            if let Some(call) = self.calls.iter_mut().find(|call| call.ticket == done.ticket) {
+                call.ended = Some((done.buffer, problem));
+            } else if self.stops.is_given_up(done.ticket) {
+                // Its call has reported a failure.
+            } else if let Some(problem) = problem {
                 let at = self.flights.partition_point(|flight| flight.last < done.ticket);
                 if let Some(flight) = self.flights.get(at).filter(|flight| flight.last == done.ticket) {
                     let _ = flight.outcome.set(Some(problem.clone()));
@@ -320,19 +253,39 @@ impl Engine {
         }
     }
 
-    /// Whether no submitted transfers are in flight, except those of the call in progress.
+    /// Whether no transfers of other calls are in flight.
     pub(super) fn is_alone(&self) -> bool {
-        self.flights.is_empty()
+        self.flights.is_empty() && self.calls.is_empty()
     }
 
     pub(super) fn has_ended(&mut self, ticket: Ticket) -> bool {
         either!(self, channel => channel.has_ended(ticket))
     }
 
-    /// Waits until a transfer, and so every earlier one, has ended.
-    pub(super) fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), Failure> {
-        let waited = either!(self, channel => channel.wait_ended(ticket, options));
-        self.settled(waited)
+    /// A part of a wait until a transfer, and so every earlier one, has ended. Returns whether it has.
+    ///
+    /// # Errors
+    /// As a wait of the channel; `TransferFault` if the transfer is being cancelled.
+    #[inline]
+    pub(super) fn wait_part(
+        &mut self,
+        ticket: Ticket,
+        limit: &mut Limit,
+        pause: &Pause<'_>,
+    ) -> Result<bool, Failure> {
+        if self.is_stopping() {
+            return self.wait_stopping(ticket, limit);
+        }
+        let options = limit.options();
+        let waited =
+            either!(self, channel => channel.wait_ended_unless(ticket, options, &mut || pause.is_due()));
+        match self.settled(waited.map_err(|error| limit.in_all(error)))? {
+            None => Ok(true),
+            Some(waited) => {
+                limit.waited(waited);
+                Ok(false)
+            }
+        }
     }
 
     /// Takes the first failure of the transfers from `first` to `last`; the others fail for the same reason, and count as reported.
@@ -356,54 +309,24 @@ impl Engine {
         std::mem::take(&mut self.failures).pop_first().map(|(_, problem)| problem.into())
     }
 
-    /// Transfers DMA memory in place and waits. If the wait ends early, the transfer is cancelled.
-    pub(super) fn transfer(
-        &mut self,
-        place: &Place,
-        card: CardAddr,
-        options: WaitOptions,
-    ) -> Result<(), Failure> {
-        if place.length == 0 {
-            return Ok(());
-        }
-        let ticket = loop {
-            match self.submit(place, card) {
-                Ok((ticket, _)) => break ticket,
-                // Transfers in flight occupy the ring: the oldest group ends first.
-                Err(failure) if failure.is(Class::Full) && !self.flights.is_empty() => {
-                    let oldest = self.flights.front().map_or(Ticket::from_number(0), |flight| flight.last);
-                    self.wait_ended(oldest, options)?;
-                }
-                Err(failure) => return Err(failure),
-            }
-        };
-        if let Err(failure) = self.wait_ended(ticket, options) {
-            let _ = self.cancel(ticket);
-            // The report of the cancelled transfer is this failure.
-            self.take_failure(ticket, ticket);
-            return Err(self.after_early_end(failure));
-        }
-        self.take_failure(ticket, ticket).map_or(Ok(()), Err)
+    /// Whether a call of this package has submitted the transfer, and waits for it.
+    pub(super) fn expect(&mut self, ticket: Ticket) {
+        self.calls.push(Call { ticket, ended: None });
     }
 
-    /// Failure to report after a wait that ended early: if the engine could not be stopped either, the second one, which has the remedy.
-    #[cold]
-    pub(super) fn after_early_end(&mut self, failure: Failure) -> Failure {
-        match self.poll() {
-            Err(second) if failure.is(Class::TimedOut) => second,
-            _ => failure,
+    /// Takes what a transfer of a call has ended with: its buffer, if it has one, or its failure.
+    pub(super) fn taken(&mut self, ticket: Ticket) -> Result<Option<DmaBuffer>, Failure> {
+        let Some(at) = self.calls.iter().position(|call| call.ticket == ticket) else { return Ok(None) };
+        match self.calls.swap_remove(at).ended {
+            // Registered memory: a success is only counted.
+            None | Some((None, None)) => Ok(None),
+            Some((buffer, None)) => Ok(buffer),
+            Some((_, Some(problem))) => Err(problem.into()),
         }
     }
 
-    /// Stops the engine and ends everything in flight.
-    pub(super) fn abort(&mut self) -> Result<usize, Failure> {
-        let ended = either!(self, channel => channel.abort());
-        self.settled(ended)
-    }
-
-    /// Cancels a transfer. Returns false if it had ended.
-    pub(super) fn cancel(&mut self, ticket: Ticket) -> Result<bool, Failure> {
-        let cancelled = either!(self, channel => channel.cancel(ticket));
-        self.settled(cancelled)
+    /// Gives up the transfers of a call: what they end with is dropped.
+    pub(super) fn forget(&mut self, ticket: Ticket) {
+        self.calls.retain(|call| call.ticket != ticket);
     }
 }

@@ -5,8 +5,9 @@ use pyo3::prelude::*;
 
 use super::class::Channel;
 use super::engine::Outcome;
+use super::shared::Shared;
 use crate::error::Failure;
-use crate::wait;
+use crate::wait::Limit;
 
 /// A submitted transfer.
 #[pyclass(name = "Ticket", frozen, module = "fpga_rdma")]
@@ -51,41 +52,58 @@ impl PyTicket {
         if self.outcome.get().is_some() {
             return Ok(true);
         }
-        let mut locked = self.channel.get().shared.lock(py)?;
-        let engine = locked.engine()?;
-        wait::detached(py, || {
-            if !engine.has_ended(self.ticket) {
-                engine.poll()?;
-            }
-            Ok::<_, Failure>(engine.has_ended(self.ticket))
-        })
+        // Where other threads have the channel, one of them polls it.
+        self.channel.get().shared.look(py, |engine| engine.poll())?;
+        Ok(self.outcome.get().is_some())
     }
 
     #[pyo3(signature = (timeout = Some(10.0)))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Result<(), Failure> {
-        let mut locked = match self.channel.get().shared.lock(py) {
-            Ok(locked) => locked,
-            Err(closed) => return self.ended().unwrap_or(Err(closed)),
-        };
-        let engine = locked.engine()?;
-        let options = wait::options(timeout)?;
-        wait::detached(py, || {
-            let waited = engine.wait_ended(self.ticket, options);
+        let mut limit = Limit::new(timeout)?;
+        let waited = self.channel.get().shared.turns(py, &mut limit, |engine, limit, pause| {
+            if !engine.wait_part(self.ticket, limit, pause)? {
+                return Ok(None);
+            }
             // It is reported by this ticket, and not again by a wait of the channel.
             engine.take_failure(self.ticket, self.ticket);
-            // The outcome says more than a wait of a channel that has failed as a whole.
-            self.ended().unwrap_or(waited)
-        })
+            Ok(Some(()))
+        });
+        match waited {
+            Err(Failure::Python(raised)) => Err(raised.into()),
+            // The outcome says more than a wait of a channel that has failed as a whole, or was closed.
+            waited => self.ended().unwrap_or(waited),
+        }
     }
 
     fn cancel(&self, py: Python<'_>) -> Result<bool, Failure> {
-        let mut locked = self.channel.get().shared.lock(py)?;
-        let engine = locked.engine()?;
-        wait::detached(py, || engine.cancel(self.ticket))
+        if self.outcome.get().is_some() {
+            return Ok(false);
+        }
+        self.channel.get().shared.cancel(py, self.ticket, &self.outcome)
+    }
+
+    /// Polls. Returns true if the transfer has succeeded, `None` if it is in flight.
+    fn _poll(&self, py: Python<'_>) -> Result<Option<bool>, Failure> {
+        if self.outcome.get().is_none() {
+            let polled = self.channel.get().shared.look(py, |engine| {
+                Shared::step(engine)?;
+                if engine.is_stopping() {
+                    engine.press_on()?;
+                }
+                if engine.has_ended(self.ticket) {
+                    engine.take_failure(self.ticket, self.ticket);
+                }
+                Ok(())
+            });
+            if self.outcome.get().is_none() {
+                return polled.map(|_| None);
+            }
+        }
+        self.ended().transpose().map(|ended| ended.map(|()| true))
     }
 
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let ended = slf.py().import("fpga_rdma._async")?.call_method1("ended", (slf,))?;
+        let ended = slf.py().import("fpga_rdma._aio")?.call_method1("ended", (slf,))?;
         ended.call_method0("__await__")
     }
 

@@ -1,0 +1,359 @@
+//! A channel that Python threads share.
+
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fpga_driver::{ChannelOptions, Ticket};
+use fpga_driver::backend::Clock;
+use pyo3::prelude::*;
+
+use super::engine::{Direct, Engine, Outcome, either};
+use super::stops::{MAX_STOP, MIN_STOP, Orphan, STEP};
+use super::work::{Step, Work};
+use crate::card::CardState;
+use crate::error::{Class, Failure};
+use crate::memory::{Regions, brief};
+use crate::owned::{Held, Owned};
+use crate::wait::{self, Limit, Pause};
+
+/// Direction of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Side {
+    H2c,
+    C2h,
+}
+
+impl Side {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::H2c => "h2c",
+            Self::C2h => "c2h",
+        }
+    }
+}
+
+/// Time for which a look at a channel waits for the calls of other threads; then the state that the last look has seen is returned.
+const LOOK: Duration = Duration::from_millis(10);
+/// Steps of a card in this thread between two turns of an event loop.
+const STEPS: u32 = 64;
+
+/// Channel that Python threads share.
+pub(crate) struct Shared {
+    pub(crate) side: Side,
+    pub(crate) number: u8,
+    /// Name of the card.
+    pub(crate) card: String,
+    pub(crate) regions: Arc<Regions>,
+    pub(crate) engine: Owned<Engine>,
+    /// Number of transfers in flight, when it was last looked at.
+    in_flight: AtomicU32,
+    /// Whether `left` has something.
+    has_left: AtomicBool,
+    left: Mutex<Left>,
+}
+
+/// What the next call of the channel does first.
+#[derive(Default)]
+struct Left {
+    /// Regions whose objects are gone, to be deregistered.
+    regions: Vec<u64>,
+    /// Transfers whose calls have ended, to be cancelled.
+    orphans: Vec<Orphan>,
+}
+
+impl Shared {
+    /// Takes a channel of a card.
+    pub(crate) fn open(
+        py: Python<'_>,
+        card: &CardState,
+        side: Side,
+        number: u8,
+        options: ChannelOptions,
+    ) -> Result<Arc<Self>, Failure> {
+        let opened = card.get()?;
+        let direct = wait::detached(py, || match side {
+            Side::H2c => opened.h2c_with(number, options).map(Direct::H2c),
+            Side::C2h => opened.c2h_with(number, options).map(Direct::C2h),
+        })?;
+        let label = format!("{}{number}", side.name());
+        let shared = Arc::new(Self {
+            side,
+            number,
+            card: card.name().to_owned(),
+            regions: Arc::clone(card.regions()),
+            engine: Owned::apart(card.name(), label, Engine::new(opened, direct)),
+            in_flight: AtomicU32::new(0),
+            has_left: AtomicBool::new(false),
+            left: Mutex::default(),
+        });
+        card.regions().attach(&shared);
+        Ok(shared)
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        self.engine.name()
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.engine.is_closed()
+    }
+
+    /// Gives the channel back.
+    pub(crate) fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.engine.shut(py)
+    }
+
+    /// Runs a short call with the channel.
+    pub(super) fn with<R>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Engine) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let mut held = self.engine.hold(py, &mut Limit::none())?;
+        let engine = held.value()?;
+        self.tidy(engine);
+        call(engine)
+    }
+
+    /// As [`with`](Self::with), without the interpreter's lock. `None`: other threads have the channel.
+    pub(super) fn look<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Engine) -> Result<R, Failure> + Send,
+    ) -> Result<Option<R>, Failure> {
+        let mut held: Held<'_, Engine> = match self.engine.hold(py, &mut Limit::of(LOOK)) {
+            Ok(held) => held,
+            Err(failure) if failure.is(Class::TimedOut) => return Ok(None),
+            Err(failure) => return Err(failure),
+        };
+        let engine = held.value()?;
+        let result = py.detach(|| {
+            self.tidy(engine);
+            call(engine)
+        });
+        self.in_flight.store(engine.in_flight(), Ordering::Relaxed);
+        result.map(Some)
+    }
+
+    /// Number of transfers in flight.
+    pub(super) fn in_flight(&self, py: Python<'_>) -> Result<u32, Failure> {
+        Ok(match self.look(py, |engine| Ok(engine.in_flight()))? {
+            Some(now) => now,
+            None => self.in_flight.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Polls once for a task of an event loop; a card in this thread works for some steps.
+    pub(super) fn step(engine: &mut Engine) -> Result<(), Failure> {
+        if engine.card.clock() != Clock::Virtual {
+            return engine.poll().map(drop);
+        }
+        for _ in 0..STEPS {
+            either!(engine, channel => channel.relax());
+            if engine.poll()? > 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `turn` until it has a result, as [`Owned::turns`].
+    #[inline]
+    pub(super) fn turns<R: Send>(
+        &self,
+        py: Python<'_>,
+        limit: &mut Limit,
+        mut turn: impl FnMut(&mut Engine, &mut Limit, &Pause<'_>) -> Result<Option<R>, Failure> + Send,
+    ) -> Result<R, Failure> {
+        self.engine.turns(py, limit, |engine, limit, pause| {
+            self.tidy(engine);
+            turn(engine, limit, pause)
+        })
+    }
+
+    /// Does the work of a blocking call. If the call ends early, its transfers are cancelled.
+    #[inline]
+    pub(super) fn run(&self, py: Python<'_>, work: &mut impl Work, limit: &mut Limit) -> Result<(), Failure> {
+        let done = self.turns(py, limit, |engine, limit, pause| {
+            loop {
+                match work.advance(engine)? {
+                    Step::Done => return Ok(Some(())),
+                    Step::Waiting(ticket) if engine.wait_part(ticket, limit, pause)? => {}
+                    Step::Waiting(_) => return Ok(None),
+                }
+            }
+        });
+        done.map_err(|failure| self.after_early_end(py, work, failure, limit))
+    }
+
+    /// Cancels the transfers of a call that has ended early, and waits some time for the engine to stop. Returns the failure to report: if
+    /// the engine does not stop either, that one, which has the remedy. No signal handlers run meanwhile.
+    #[cold]
+    fn after_early_end(
+        &self,
+        py: Python<'_>,
+        work: &mut impl Work,
+        failure: Failure,
+        limit: &Limit,
+    ) -> Failure {
+        let late = failure.is(Class::TimedOut);
+        // After its timeout, an engine that does not stop within a tenth of that time counts as hung.
+        let patience = if late { work.stop_time(limit.total()) } else { MIN_STOP };
+        let orphans = work.give_up(late.then_some(patience));
+        if orphans.is_empty() {
+            return failure;
+        }
+        self.leave(|left| left.orphans.extend(orphans));
+        let end = Instant::now() + 2 * patience;
+        loop {
+            let stopped = match self.engine.try_hold() {
+                None => {
+                    py.detach(|| std::thread::sleep(STEP));
+                    Ok(self.engine.is_closed())
+                }
+                Some(mut held) => match held.value() {
+                    Err(_) => Ok(true),
+                    Ok(engine) => py.detach(|| {
+                        self.tidy(engine);
+                        let polled = engine.press_on();
+                        if engine.is_stopping() {
+                            engine.card.pause(STEP);
+                        }
+                        polled.map(|()| !engine.is_stopping())
+                    }),
+                },
+            };
+            match stopped {
+                Err(second) if late => return second,
+                Ok(false) if Instant::now() < end => {}
+                Ok(_) | Err(_) => return failure,
+            }
+        }
+    }
+
+    /// Cancels the transfers of an asynchronous call with the next calls of the channel, and now if no other thread has it.
+    pub(super) fn abandon(&self, orphans: Vec<Orphan>) {
+        if orphans.is_empty() {
+            return;
+        }
+        self.leave(|left| left.orphans.extend(orphans));
+        if let Some(mut held) = self.engine.try_hold()
+            && let Ok(engine) = held.value()
+        {
+            self.tidy(engine);
+            // The next call reports what is wrong with the channel.
+            let _ = engine.press_on();
+        }
+    }
+
+    /// Cancels a transfer. Returns false if it had ended.
+    pub(super) fn cancel(
+        &self,
+        py: Python<'_>,
+        ticket: Ticket,
+        outcome: &Outcome,
+    ) -> Result<bool, Failure> {
+        let mut begun = false;
+        self.turns(py, &mut Limit::none(), |engine, _, _| {
+            if !begun {
+                begun = true;
+                let (first, last, limit, _memory) = (ticket, ticket, MAX_STOP, None);
+                engine.begin_cancel(Orphan { first, last, limit, _memory }, false);
+            }
+            let pressed = engine.press_on();
+            if engine.has_ended(ticket) {
+                // A transfer that ends together with its channel is not the end of the cancellation.
+                return pressed.map(|()| Some(outcome.get().is_some_and(Option::is_some)));
+            }
+            pressed?;
+            if !engine.is_cancelling(ticket) {
+                // Withdrawn; it ends after the earlier ones.
+                return Ok(Some(true));
+            }
+            engine.card.pause(STEP);
+            Ok(None)
+        })
+    }
+
+    /// Ends everything in flight. Returns the number of transfers that ended.
+    pub(super) fn abort(&self, py: Python<'_>) -> Result<usize, Failure> {
+        let mut before = None;
+        self.turns(py, &mut Limit::none(), |engine, _, _| {
+            let before = *before.get_or_insert_with(|| {
+                engine.begin_abort();
+                engine.ended()
+            });
+            engine.press_on()?;
+            if !engine.is_aborting() {
+                return Ok(Some(usize::try_from(engine.ended() - before).unwrap_or(usize::MAX)));
+            }
+            engine.card.pause(STEP);
+            Ok(None)
+        })
+    }
+
+    /// Arms the channel, and returns the descriptor of its interrupts; `None` if there is none.
+    pub(super) fn arm(&self, py: Python<'_>) -> Result<Option<RawFd>, Failure> {
+        let armed = self.look(py, |engine| {
+            if engine.card.clock() == Clock::Virtual {
+                // A card inside this thread works only while it is polled.
+                return Ok(None);
+            }
+            let Ok(events) = either!(engine, channel => channel.events()) else { return Ok(None) };
+            let _ = events.take();
+            // Queued transfers start before the channel is armed: a run clears the line.
+            engine.poll()?;
+            either!(engine, channel => channel.arm())?;
+            Ok(Some(events.as_raw_fd()))
+        })?;
+        Ok(armed.flatten())
+    }
+
+    fn leave(&self, add: impl FnOnce(&mut Left)) {
+        add(&mut brief(&self.left));
+        self.has_left.store(true, Ordering::Release);
+    }
+
+    /// Does what was left for this call.
+    #[inline]
+    fn tidy(&self, engine: &mut Engine) {
+        if self.has_left.load(Ordering::Relaxed) {
+            self.tidy_left(engine);
+        }
+    }
+
+    #[cold]
+    fn tidy_left(&self, engine: &mut Engine) {
+        self.has_left.store(false, Ordering::Release);
+        let mut left = brief(&self.left);
+        for orphan in left.orphans.drain(..) {
+            engine.adopt(orphan);
+        }
+        // Regions that a transfer still uses stay.
+        left.regions.retain(|number| !engine.deregister(*number));
+        if !left.regions.is_empty() {
+            self.has_left.store(true, Ordering::Release);
+        }
+    }
+
+    /// Deregisters a region whose object is gone: now, or with the next call if another thread uses the channel. `waits`: the call of the
+    /// other thread is waited for.
+    pub(crate) fn forget(&self, py: Python<'_>, number: u64, waits: bool) -> Result<(), Failure> {
+        self.leave(|left| left.regions.push(number));
+        let held = match self.engine.try_hold() {
+            None if waits && self.is_open() => match self.engine.hold(py, &mut Limit::none()) {
+                Err(failure) if failure.is(Class::Closed) => None,
+                held => Some(held?),
+            },
+            held => held,
+        };
+        if let Some(mut held) = held
+            && let Ok(engine) = held.value()
+        {
+            py.detach(|| self.tidy(engine));
+        }
+        Ok(())
+    }
+}

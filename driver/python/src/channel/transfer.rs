@@ -1,0 +1,256 @@
+//! Transfers of one object: DMA memory in place, everything else through buffers of the driver.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fpga_driver::errors::MemoryError;
+use fpga_driver::{CardAddr, Ticket};
+use pyo3::prelude::*;
+
+use super::engine::{Direct, Engine, either};
+use super::shared::Shared;
+use super::stops::{MAX_STOP, Orphan};
+use super::work::{Step, Work};
+use crate::error::{Class, Failure};
+use crate::foreign::Foreign;
+use crate::memory::{Place, Use};
+
+/// Maximum length of a chunk in bytes. A longer transfer is cut into chunks, so that copies and transfers overlap.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Number of chunks in flight.
+const DEPTH: usize = 4;
+
+/// Transfer of all bytes of an object.
+pub(super) struct Move {
+    memory: Foreign,
+    card: CardAddr,
+    way: Way,
+}
+
+enum Way {
+    /// In place; once it is submitted, with its ticket.
+    Direct(Place, Option<(Ticket, Use)>),
+    /// Through buffers.
+    Copy(Chunks),
+}
+
+#[derive(Default)]
+struct Chunks {
+    /// Number of bytes submitted.
+    submitted: usize,
+    in_flight: VecDeque<Chunk>,
+}
+
+struct Chunk {
+    ticket: Ticket,
+    offset: usize,
+    length: usize,
+}
+
+fn failed(error: &MemoryError) -> Failure {
+    Failure::new(Class::Refused, error.to_string())
+}
+
+impl Move {
+    pub(super) fn new(memory: Foreign, place: Option<Place>, card: CardAddr) -> Self {
+        let way = match place {
+            Some(place) => Way::Direct(place, None),
+            None => Way::Copy(Chunks::default()),
+        };
+        Self { memory, card, way }
+    }
+}
+
+/// Queues a transfer in place.
+fn start(
+    engine: &mut Engine,
+    place: &Place,
+    card: CardAddr,
+) -> Result<Result<(Ticket, Use), Ticket>, Failure> {
+    match engine.submit_place(place, card) {
+        Ok(ticket) => {
+            engine.expect(ticket);
+            Ok(Ok((ticket, Use::of(&place.region))))
+        }
+        // Transfers in flight occupy the ring: the oldest ends first.
+        Err(failure) if failure.is(Class::Full) => engine.oldest().map(Err).ok_or(failure),
+        Err(failure) => Err(failure),
+    }
+}
+
+impl Chunks {
+    fn advance(&mut self, engine: &mut Engine, memory: &Foreign, card: CardAddr) -> Result<Step, Failure> {
+        let bytes = memory.view();
+        if self.submitted == 0 {
+            either!(engine, channel => channel.check_range(card, bytes.len() as u64))?;
+        }
+        while let Some(chunk) = self.in_flight.front()
+            && engine.has_ended(chunk.ticket)
+        {
+            let buffer = engine.taken(chunk.ticket);
+            let (offset, length) = (chunk.offset, chunk.length);
+            self.in_flight.pop_front();
+            let buffer = buffer?;
+            if let (Direct::C2h(_), Some(buffer)) = (&engine.direct, buffer) {
+                bytes.copy_from(offset, buffer.memory(), 0, length).map_err(|error| failed(&error))?;
+            }
+        }
+        while self.submitted < bytes.len() && self.in_flight.len() < DEPTH {
+            let (offset, length) = (self.submitted, (bytes.len() - self.submitted).min(CHUNK_BYTES));
+            let buffer = match engine.card.buffer_for(engine.direction(), length).map_err(Failure::from) {
+                // Own chunks return their memory.
+                Err(failure) if failure.is(Class::NoMemory) && !self.in_flight.is_empty() => break,
+                buffer => buffer?,
+            };
+            if matches!(engine.direct, Direct::H2c(_)) {
+                buffer.memory().copy_from(0, bytes, offset, length).map_err(|error| failed(&error))?;
+            }
+            // The whole range was checked.
+            let at = card.checked_add(offset as u64).unwrap_or(card);
+            let submitted = either!(engine, channel => channel.submit(buffer, at));
+            let ticket = match submitted.map_err(|refused| refused.error) {
+                Ok(ticket) => ticket,
+                Err(error) if error.is_full() => {
+                    if engine.poll()? > 0 {
+                        continue;
+                    }
+                    match self.in_flight.front() {
+                        Some(_) => break,
+                        None => return engine.oldest().map(Step::Waiting).ok_or_else(|| error.into()),
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            };
+            engine.expect(ticket);
+            self.in_flight.push_back(Chunk { ticket, offset, length });
+            self.submitted += length;
+        }
+        Ok(self.in_flight.front().map_or(Step::Done, |chunk| Step::Waiting(chunk.ticket)))
+    }
+}
+
+impl Work for Move {
+    #[inline]
+    fn advance(&mut self, engine: &mut Engine) -> Result<Step, Failure> {
+        match &mut self.way {
+            Way::Direct(place, _) if place.length == 0 => Ok(Step::Done),
+            Way::Direct(place, submitted @ None) => match start(engine, place, self.card)? {
+                Ok((ticket, memory)) => {
+                    *submitted = Some((ticket, memory));
+                    Ok(Step::Waiting(ticket))
+                }
+                Err(oldest) => Ok(Step::Waiting(oldest)),
+            },
+            Way::Direct(_, submitted @ Some(_)) => {
+                let Some((ticket, memory)) = submitted.take() else { return Ok(Step::Done) };
+                if engine.has_ended(ticket) {
+                    return engine.taken(ticket).map(|_| Step::Done);
+                }
+                *submitted = Some((ticket, memory));
+                Ok(Step::Waiting(ticket))
+            }
+            Way::Copy(chunks) => chunks.advance(engine, &self.memory, self.card),
+        }
+    }
+
+    fn give_up(&mut self, limit: Option<Duration>) -> Vec<Orphan> {
+        let limit = limit.unwrap_or(MAX_STOP);
+        let orphan = |ticket, memory| Orphan { first: ticket, last: ticket, limit, _memory: memory };
+        match &mut self.way {
+            Way::Direct(_, submitted) => {
+                submitted.take().map(|(ticket, memory)| orphan(ticket, Some(memory))).into_iter().collect()
+            }
+            Way::Copy(chunks) => {
+                chunks.in_flight.drain(..).map(|chunk| orphan(chunk.ticket, None)).rev().collect()
+            }
+        }
+    }
+
+    fn longest(&self) -> usize {
+        match &self.way {
+            Way::Direct(place, _) => place.length,
+            Way::Copy(_) => CHUNK_BYTES,
+        }
+    }
+}
+
+/// Transfer of one object for a task of an event loop. Dropped, it is cancelled.
+#[pyclass(name = "_Transfer", frozen, module = "fpga_rdma")]
+pub(crate) struct PyTransfer {
+    shared: Arc<Shared>,
+    /// `None`: ended.
+    work: Mutex<Option<Move>>,
+}
+
+impl PyTransfer {
+    pub(super) fn new(shared: &Arc<Shared>, work: Move) -> Self {
+        Self { shared: Arc::clone(shared), work: Mutex::new(Some(work)) }
+    }
+
+    fn end(&self) {
+        // Locked: a poll by another thread, which ends it itself.
+        let Ok(mut slot) = self.work.try_lock() else { return };
+        let work = slot.take();
+        drop(slot);
+        self.shared.abandon(work.map(|mut work| work.give_up(None)).unwrap_or_default());
+    }
+}
+
+#[pymethods]
+impl PyTransfer {
+    /// Polls. Returns true when the transfer has ended, `None` before.
+    fn _poll(&self, py: Python<'_>) -> Result<Option<bool>, Failure> {
+        // Another thread's poll does the same.
+        let Ok(mut slot) = self.work.try_lock() else { return Ok(None) };
+        let Some(work) = slot.as_mut() else { return Ok(Some(true)) };
+        let step = self.shared.look(py, |engine| {
+            if engine.is_stopping() {
+                engine.press_on()?;
+            }
+            if matches!(work.advance(engine)?, Step::Done) {
+                return Ok(true);
+            }
+            Shared::step(engine)?;
+            Ok(matches!(work.advance(engine)?, Step::Done))
+        });
+        match step {
+            Ok(Some(true)) => {
+                *slot = None;
+                Ok(Some(true))
+            }
+            Ok(_) => Ok(None),
+            Err(failure) => {
+                drop(slot);
+                self.end();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Arms the channel; see `Channel._arm`.
+    fn _arm(&self, py: Python<'_>) -> Result<Option<std::os::fd::RawFd>, Failure> {
+        self.shared.arm(py)
+    }
+
+    /// Cancels the transfer, without waiting for the engine.
+    fn _abandon(&self) {
+        self.end();
+    }
+
+    /// Goes on with what is being cancelled. Returns whether all of it has ended.
+    fn _settle(&self, py: Python<'_>) -> bool {
+        let settled = self.shared.look(py, |engine| {
+            let pressed = engine.press_on();
+            Ok(pressed.is_err() || !engine.is_stopping())
+        });
+        // A closed channel has nothing in flight.
+        !matches!(settled, Ok(Some(false) | None))
+    }
+}
+
+impl Drop for PyTransfer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
