@@ -138,6 +138,12 @@ macro_rules! common {
                 self.0.poll().at(|| self.0.place())
             }
 
+            /// Notes that the program has slept since the last poll: the next poll that finds nothing looks at the clock, and reads the
+            /// status register if nothing has ended for long. For loops whose polls are rare; without it, they detect a removed card late.
+            pub fn note_sleep(&mut self) {
+                self.0.force_stall_check();
+            }
+
             /// Returns the oldest completion that was not taken yet.
             #[must_use]
             pub fn next_completion(&mut self) -> Option<Completion> {

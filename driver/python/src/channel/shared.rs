@@ -148,6 +148,8 @@ impl Shared {
     /// Polls once for a task of an event loop; a card in this thread works for some steps.
     pub(super) fn step(engine: &mut Engine) -> Result<(), Failure> {
         if engine.card.clock() != Clock::Virtual {
+            // An event loop polls rarely.
+            either!(engine, channel => channel.note_sleep());
             return engine.poll().map(drop);
         }
         for _ in 0..STEPS {

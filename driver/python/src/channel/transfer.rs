@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use fpga_driver::backend::Clock;
 use fpga_driver::errors::MemoryError;
 use fpga_driver::{CardAddr, Ticket};
 use pyo3::prelude::*;
@@ -18,6 +19,8 @@ use crate::memory::{Place, Use};
 
 /// Maximum length of a chunk in bytes. A longer transfer is cut into chunks, so that copies and transfers overlap.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Time that a card in this thread gets between two turns of an event loop.
+const TURN: Duration = Duration::from_micros(300);
 /// Number of chunks in flight.
 const DEPTH: usize = 4;
 
@@ -211,8 +214,17 @@ impl PyTransfer {
             if matches!(work.advance(engine)?, Step::Done) {
                 return Ok(true);
             }
-            Shared::step(engine)?;
-            Ok(matches!(work.advance(engine)?, Step::Done))
+            let began = Instant::now();
+            loop {
+                Shared::step(engine)?;
+                if matches!(work.advance(engine)?, Step::Done) {
+                    return Ok(true);
+                }
+                // A card in this thread works only here.
+                if engine.card.clock() != Clock::Virtual || began.elapsed() >= TURN {
+                    return Ok(false);
+                }
+            }
         });
         match step {
             Ok(Some(true)) => {
