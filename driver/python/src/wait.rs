@@ -18,7 +18,7 @@ use crate::memory::brief;
 /// Interval in which a wait looks for signals.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval in which a wait that does not access the card looks whether it is still there.
-pub(crate) const PRESENCE_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const PRESENCE_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum wall-clock limit of a wait whose timeout is counted in virtual time.
 const MIN_WALL_LIMIT: Duration = Duration::from_secs(60);
 

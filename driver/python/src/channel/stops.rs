@@ -13,6 +13,8 @@ use crate::wait::Limit;
 pub(super) const MAX_STOP: Duration = Duration::from_secs(2);
 /// Time for which a call waits for an engine to stop, at least.
 pub(super) const MIN_STOP: Duration = Duration::from_millis(25);
+/// Time after which a wait for a transfer that is being cancelled ends, although the engine has not stopped.
+const PATIENCE: Duration = Duration::from_millis(10);
 /// Pause between two looks at an engine that is to stop.
 pub(super) const STEP: Duration = Duration::from_micros(50);
 
@@ -158,7 +160,7 @@ impl Engine {
         if self.has_ended(ticket) {
             return Ok(true);
         }
-        if self.stops.began(ticket).is_some_and(|began| began.elapsed() >= MIN_STOP) {
+        if self.stops.began(ticket).is_some_and(|began| began.elapsed() >= PATIENCE) {
             return Err(Failure::new(
                 Class::Fault,
                 "the transfer was cancelled; the engine has not stopped yet",
