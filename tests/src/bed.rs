@@ -72,6 +72,10 @@ forward! {
     disarm() -> Result<(), Error<ChannelError>>;
     /// Same as the channel's method.
     events() -> Result<ChannelEvents, Error<ChannelError>>;
+    /// Same as the channel's method.
+    try_cancel(ticket: Ticket, limit: core::time::Duration) -> Result<Option<bool>, Error<ChannelError>>;
+    /// Same as the channel's method.
+    try_abort(limit: core::time::Duration) -> Result<Option<usize>, Error<ChannelError>>;
 }
 
 impl Channel {

@@ -54,9 +54,11 @@ impl Cdma {
             // Without a limit, the engine still has one for each chunk.
             let left = timeout.map(|_| limit.left());
             let began = Instant::now();
-            let progress = &mut |_| if pause.is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            let progress =
+                &mut |_| if pause.is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
             let at = |start: CardAddr| CardAddr::new(start.get().saturating_add(done));
-            let copied = engine.copy_with_progress(at(source), at(destination), length - done, left, progress);
+            let copied =
+                engine.copy_with_progress(at(source), at(destination), length - done, left, progress);
             match copied {
                 Ok(()) => Ok(Some(())),
                 // The rest follows with the next turn.

@@ -24,10 +24,10 @@ use pyo3::types::PyDict;
 
 use crate::card::{Card, CardState};
 use crate::error::{Class, Classify, Failure};
+use crate::memory::brief;
 use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::record::record;
-use crate::memory::brief;
 use crate::wait::{self, Presence, SIGNAL_INTERVAL};
 
 /// Steps of a card in virtual time for one poll by a task.
@@ -186,11 +186,7 @@ impl State {
         children.iter().filter_map(Weak::upgrade).try_for_each(|child| child.close(py))
     }
 
-    fn pending(
-        self: &Arc<Self>,
-        card: &CardState,
-        operation: Operation,
-    ) -> Result<Pending, Failure> {
+    fn pending(self: &Arc<Self>, card: &CardState, operation: Operation) -> Result<Pending, Failure> {
         let what = match operation {
             Operation::Send(_) => "the transfer",
             Operation::Read(_) => "the read",

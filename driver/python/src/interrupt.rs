@@ -121,23 +121,29 @@ impl PyUserInterrupt {
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Result<Py<PyDict>, Failure> {
         let mut limit = Limit::new(timeout)?;
-        let taken = self.interrupts.turns(py, &mut limit, |lines, limit, _| match lines.wait(limit.part()) {
-            Ok(taken) => Ok(Some(taken)),
-            Err(error) => match &error.kind {
-                UserInterruptError::TimedOut { waited, .. } => {
-                    limit.waited(*waited);
-                    if limit.is_over() {
-                        let message =
-                            format!("no {} within {} s", self.interrupts.name(), limit.total().as_secs_f64());
-                        return Err(Failure::new(Class::TimedOut, message)
+        let taken =
+            self.interrupts.turns(py, &mut limit, |lines, limit, _| match lines.wait(limit.part()) {
+                Ok(taken) => Ok(Some(taken)),
+                Err(error) => {
+                    match &error.kind {
+                        UserInterruptError::TimedOut { waited, .. } => {
+                            limit.waited(*waited);
+                            if limit.is_over() {
+                                let message = format!(
+                                    "no {} within {} s",
+                                    self.interrupts.name(),
+                                    limit.total().as_secs_f64()
+                                );
+                                return Err(Failure::new(Class::TimedOut, message)
                             .advice("wait longer (timeout=...), or check that the design raises usr_irq_req")
                             .on_card(self.card.name()));
+                            }
+                            Ok(None)
+                        }
+                        _ => Err(error.into()),
                     }
-                    Ok(None)
                 }
-                _ => Err(error.into()),
-            },
-        })?;
+            })?;
         Ok(Self::counts(&taken, py)?)
     }
 

@@ -73,12 +73,7 @@ impl Sender {
     }
 
     /// A part of a wait until a packet, and so every earlier one, has ended. Returns whether it has.
-    fn wait_part(
-        &mut self,
-        ticket: Ticket,
-        limit: &mut Limit,
-        pause: &Pause<'_>,
-    ) -> Result<bool, Failure> {
+    fn wait_part(&mut self, ticket: Ticket, limit: &mut Limit, pause: &Pause<'_>) -> Result<bool, Failure> {
         let waited = self.stream.wait_ended_unless(ticket, limit.options(), &mut || pause.is_due());
         self.take_completions();
         match waited.map_err(|error| limit.in_all(error))? {

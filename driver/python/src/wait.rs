@@ -2,8 +2,8 @@
 //!
 //! Signal handlers run between the parts of a wait, while the thread holds no lock of this package: a handler may use and close every object.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fpga_driver::errors::{ErrorKind as _, MmioError};

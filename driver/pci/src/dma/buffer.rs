@@ -6,7 +6,10 @@ use std::sync::atomic::Ordering;
 
 use fpga_registers::Iova;
 
-use super::{Allocation, AllocationOrigin, DmaAccess, IovaRange, MemoryError, QuarantineReason, SharedMemory, SharedSlice};
+use super::{
+    Allocation, AllocationOrigin, DmaAccess, IovaRange, MemoryError, QuarantineReason, SharedMemory,
+    SharedSlice,
+};
 use crate::memory::BaseAddress;
 
 /// DMA memory that the host owns: no transfer uses it. Posting a buffer moves it into the transfer.

@@ -254,7 +254,9 @@ class Card:
         Raises TimedOutError, RefusedError, InUseError, UnsupportedError.
         """
     def close(self) -> None:
-        """Close the card and everything that was taken from it. Transfers in flight are aborted. Can be called again."""
+        """Close the card and everything that was taken from it, and give the device back. Waits of other threads end with ClosedError,
+        transfers in flight are aborted. Arrays and buffers stay readable. Can be called again.
+        """
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
@@ -378,7 +380,7 @@ class Channel:
     def abort(self) -> int:
         """Stop the engine and end everything in flight as aborted. Returns the number of transfers that ended. Raises WedgedError."""
     def close(self) -> None:
-        """Give the channel back. Transfers in flight are aborted. Indexing the card again takes it anew."""
+        """Give the channel back. Waits end with ClosedError, transfers in flight are aborted. Indexing the card again takes it anew."""
     def _arm(self) -> int | None: ...
 
 @final
@@ -401,7 +403,10 @@ class Ticket:
         Raises TimedOutError (it stays in flight: wait again, or cancel it), TransferFault, CardGoneError, WedgedError.
         """
     def cancel(self) -> bool:
-        """Cancel the transfer; others continue. Returns False if it had ended. ``wait`` raises TransferFault then."""
+        """Cancel the transfer; others continue. Returns False if it had ended. ``wait`` raises TransferFault then, also in other threads.
+
+        Raises WedgedError if the engine does not stop within 2 s.
+        """
     def _poll(self) -> bool | None: ...
     def __await__(self) -> Generator[Any, None, None]: ...
 
@@ -477,7 +482,7 @@ class UserInterrupt:
     def take(self) -> dict[int, int]:
         """Take the interrupts since the last call: their number by line. Does not wait."""
     def wait(self, timeout: float | None = None) -> dict[int, int]:
-        """Wait until one of the lines has interrupted, and take all interrupts: their number by line.
+        """Wait until one of the lines has interrupted, and take all interrupts: their number by line. Of several waits, one gets them.
 
         Raises TimedOutError, UnsupportedError (a line is disabled), CardGoneError (also after a reset).
         """

@@ -89,8 +89,7 @@ impl BatchWork {
         for (offset, address) in pairs {
             // The offset was checked against the memory.
             let offset = place.offset.saturating_add(usize::try_from(*offset).unwrap_or(usize::MAX));
-            let submitted =
-                either!(engine, channel => channel.submit_at(handle, offset, *length, CardAddr::new(*address)));
+            let submitted = either!(engine, channel => channel.submit_at(handle, offset, *length, CardAddr::new(*address)));
             match submitted {
                 Ok(ticket) => range = Some((range.map_or(ticket, |(first, _)| first), ticket)),
                 Err(error) if error.is_full() => break,

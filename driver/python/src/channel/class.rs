@@ -136,7 +136,12 @@ impl Channel {
     }
 
     /// Coroutine of a transfer, which begins with its first step.
-    fn task<'py>(&self, py: Python<'py>, memory: Foreign, address: u64) -> Result<Bound<'py, PyAny>, Failure> {
+    fn task<'py>(
+        &self,
+        py: Python<'py>,
+        memory: Foreign,
+        address: u64,
+    ) -> Result<Bound<'py, PyAny>, Failure> {
         let transfer = PyTransfer::new(&self.shared, self.work(memory, address));
         Ok(py.import("fpga_rdma._aio")?.call_method1("moved", (transfer,))?)
     }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpga_driver::{ChannelOptions, Ticket};
 use fpga_driver::backend::Clock;
+use fpga_driver::{ChannelOptions, Ticket};
 use pyo3::prelude::*;
 
 use super::engine::{Direct, Engine, Outcome, either};
@@ -251,12 +251,7 @@ impl Shared {
     }
 
     /// Cancels a transfer. Returns false if it had ended.
-    pub(super) fn cancel(
-        &self,
-        py: Python<'_>,
-        ticket: Ticket,
-        outcome: &Outcome,
-    ) -> Result<bool, Failure> {
+    pub(super) fn cancel(&self, py: Python<'_>, ticket: Ticket, outcome: &Outcome) -> Result<bool, Failure> {
         let mut begun = false;
         self.turns(py, &mut Limit::none(), |engine, _, _| {
             if !begun {

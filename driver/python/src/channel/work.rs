@@ -33,7 +33,8 @@ pub(super) trait Work: Send {
     /// Time for the engine to stop after a call with a limit: a tenth of that, and at least the time that the longest transfer needs on the
     /// slowest link (200 MB/s).
     fn stop_time(&self, limit: Duration) -> Duration {
-        let needed = Duration::from_nanos(5).saturating_mul(u32::try_from(self.longest()).unwrap_or(u32::MAX));
+        let needed =
+            Duration::from_nanos(5).saturating_mul(u32::try_from(self.longest()).unwrap_or(u32::MAX));
         (limit / 10).max(needed).clamp(MIN_STOP, MAX_STOP)
     }
 }

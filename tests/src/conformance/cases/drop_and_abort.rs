@@ -155,19 +155,34 @@ impl Flight {
     }
 }
 
+/// Time for an engine to stop.
+const STOP: core::time::Duration = core::time::Duration::from_secs(2);
+
 fn lane(opened: &Opened, way: TestSetup) -> Result<ChannelPair, Skip> {
     opened.needs(6 * PLACE)?;
     opened.lane_with(way, way.options().max_descriptor_length(4096))
 }
 
-/// One transfer is cancelled at any stage; the others arrive.
+/// One transfer is cancelled at any stage; the others arrive. Half of the calls do not wait for the engine.
 fn cancel(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     for way in opened.ways() {
         let mut lane = lane(&opened, way)?;
-        for (victim, step) in [(0, 0), (1, 10), (3, 40), (4, 0), (2, 90)] {
+        let cases = [(0, 0), (1, 10), (3, 40), (4, 0), (2, 90), (0, 10), (2, 40), (4, 60)];
+        for (number, (victim, step)) in cases.into_iter().enumerate() {
             let flight = Flight::begin(context, &opened, &mut lane, 5, step);
-            let cancelled = lane.channel.cancel(flight.ticket(victim)).expect("the engine stops");
+            let ticket = flight.ticket(victim);
+            let cancelled = if number % 2 == 0 {
+                lane.channel.cancel(ticket).expect("the engine stops")
+            } else {
+                loop {
+                    match lane.channel.try_cancel(ticket, STOP).expect("the engine stops") {
+                        Some(cancelled) => break cancelled,
+                        // Other callers may poll meanwhile.
+                        None => drop(lane.channel.poll().expect("the channel works")),
+                    }
+                }
+            };
             lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("the transfers complete");
             let expected: &[usize] = if cancelled { &[victim] } else { &[] };
             assert_eq!(flight.aborted(&mut lane), expected, "{way:?}");
@@ -185,7 +200,11 @@ fn abort(context: &mut CaseContext<'_>) -> Verdict {
         let mut lane = lane(&opened, way)?;
         for step in [0, 1, 7, 30, 60, 200] {
             let flight = Flight::begin(context, &opened, &mut lane, 5, step);
-            assert_eq!(lane.channel.abort(), Ok(5), "{way:?} after {step} steps");
+            let mut aborted = if step % 2 == 0 { lane.channel.abort().map(Some) } else { Ok(None) };
+            while aborted == Ok(None) {
+                aborted = lane.channel.try_abort(STOP);
+            }
+            assert_eq!(aborted, Ok(Some(5)), "{way:?} after {step} steps");
             assert_eq!(lane.channel.abort(), Ok(0), "{way:?}: nothing remains to abort");
             let aborted = flight.aborted(&mut lane);
             assert!(aborted.ends_with(&[4]), "{way:?}: a transfer that was only queued is aborted");
