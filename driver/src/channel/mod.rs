@@ -138,8 +138,8 @@ macro_rules! common {
                 self.0.poll().at(|| self.0.place())
             }
 
-            /// Notes that the program has slept since the last poll: the next poll that finds nothing looks at the clock, and reads the
-            /// status register if nothing has ended for long. For loops whose polls are rare; without it, they detect a removed card late.
+            /// Notes that the program has slept since the last poll: the next poll that finds nothing reads the clock, and the status
+            /// register if nothing has ended for long. For loops whose polls are rare; without it, they detect a removed card late.
             pub fn note_sleep(&mut self) {
                 self.0.force_stall_check();
             }

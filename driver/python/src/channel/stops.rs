@@ -131,10 +131,10 @@ impl Engine {
             return aborted.map(drop);
         }
         for at in 0..self.stops.cancels.len() {
-            loop {
-                let Some(cancel) = self.stops.cancels.get_mut(at) else { break };
-                let (Some(number), limit) = (cancel.next, cancel.orphan.limit) else { break };
-                let first = cancel.orphan.first.number();
+            while let Some(cancel) = self.stops.cancels.get(at)
+                && let Some(number) = cancel.next
+            {
+                let (limit, first) = (cancel.orphan.limit, cancel.orphan.first.number());
                 let ticket = Ticket::from_number(number);
                 let cancelled = either!(self, channel => channel.try_cancel(ticket, limit));
                 let cancelled = self.settled(cancelled)?;
