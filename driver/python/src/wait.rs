@@ -105,7 +105,7 @@ impl Limit {
         WaitOptions::default().timeout(self.left())
     }
 
-    /// Longest next part of a wait that cannot be paused.
+    /// Maximum length of the next part of a wait that cannot be paused.
     pub(crate) fn part(&self) -> Duration {
         self.left().min(SIGNAL_INTERVAL)
     }

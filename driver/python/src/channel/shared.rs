@@ -34,7 +34,7 @@ impl Side {
     }
 }
 
-/// Time for which a look at a channel waits for the calls of other threads; then the state that the last look has seen is returned.
+/// Time for which a query of a channel waits for the calls of other threads; then it returns the state that the last query has read.
 const LOOK: Duration = Duration::from_millis(10);
 /// Steps of a card in this thread between two turns of an event loop.
 const STEPS: u32 = 64;
@@ -47,14 +47,14 @@ pub(crate) struct Shared {
     pub(crate) card: String,
     pub(crate) regions: Arc<Regions>,
     pub(crate) engine: Owned<Engine>,
-    /// Number of transfers in flight, when it was last looked at.
+    /// Number of transfers in flight at the last query.
     in_flight: AtomicU32,
     /// Whether `left` has something.
     has_left: AtomicBool,
     left: Mutex<Left>,
 }
 
-/// What the next call of the channel does first.
+/// Tasks that the next call of the channel does first.
 #[derive(Default)]
 struct Left {
     /// Regions whose objects are gone, to be deregistered.

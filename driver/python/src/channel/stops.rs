@@ -15,7 +15,7 @@ pub(super) const MAX_STOP: Duration = Duration::from_secs(2);
 pub(super) const MIN_STOP: Duration = Duration::from_millis(25);
 /// Time after which a wait for a transfer that is being cancelled ends, although the engine has not stopped.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// Pause between two looks at an engine that is to stop.
+/// Pause between two checks of an engine that is to stop.
 pub(super) const STEP: Duration = Duration::from_micros(50);
 
 /// Transfers of a call that has ended early: consecutive ones, to be cancelled.
@@ -37,7 +37,7 @@ struct Cancel {
     given_up: bool,
 }
 
-/// What is being stopped.
+/// Cancellations and an abort in progress.
 #[derive(Default)]
 pub(super) struct Stops {
     cancels: Vec<Cancel>,
@@ -45,7 +45,7 @@ pub(super) struct Stops {
 }
 
 impl Stops {
-    /// Whether the call of the transfer has ended, so that nobody waits for its outcome.
+    /// Whether the call of the transfer has ended, so that no caller waits for its outcome.
     pub(super) fn is_given_up(&self, ticket: Ticket) -> bool {
         self.cancels
             .iter()
@@ -108,7 +108,7 @@ impl Engine {
         self.stops.cancels.iter().any(|cancel| holds(cancel) && cancel.next.is_some())
     }
 
-    /// Polls, and goes on with what is being stopped, without waiting.
+    /// Polls, and continues cancellations and an abort, without waiting.
     ///
     /// # Errors
     /// Errors of the channel.
@@ -139,7 +139,7 @@ impl Engine {
                 let cancelled = either!(self, channel => channel.try_cancel(ticket, limit));
                 let cancelled = self.settled(cancelled)?;
                 if cancelled.is_none() {
-                    // The engine finishes its descriptor. The others go on when it has stopped.
+                    // The engine finishes its descriptor. The others continue when it has stopped.
                     return Ok(());
                 }
                 if let Some(cancel) = self.stops.cancels.get_mut(at) {

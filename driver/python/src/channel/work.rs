@@ -12,7 +12,7 @@ use crate::error::Failure;
 pub(super) enum Step {
     /// All of it has ended.
     Done,
-    /// It goes on when this transfer has ended.
+    /// It continues when this transfer has ended.
     Waiting(Ticket),
 }
 
