@@ -13,6 +13,7 @@ use pyo3::{ffi, intern};
 use crate::card::{Card, CardState};
 use crate::error::{Class, Failure};
 use crate::export::Export;
+use crate::foreign::Foreign;
 use crate::memory::{Region, brief};
 use crate::numbers;
 use crate::wait;

@@ -20,6 +20,9 @@ use crate::fault::FaultCause;
 /// Maximum sleep of a wait that can be cancelled, in nanoseconds.
 const CANCEL_CHECK_NS: u64 = 10_000_000;
 
+/// Number of polls of a wait that can be paused before its time counts.
+const UNTIMED_POLLS: u32 = 16;
+
 /// A channel's interrupt as a file descriptor, for `epoll`, tokio's `AsyncFd` and similar interfaces: readable when an interrupt has
 /// arrived.
 ///
@@ -99,7 +102,7 @@ impl Engine {
         if ticket.0 >= self.ring.submitted() {
             return Err(ChannelError::UnknownTicket);
         }
-        let mut began = None;
+        let (mut polls, mut began) = (0_u32, None);
         self.wait_until(options, |engine| {
             if !engine.has_ended(ticket) {
                 engine.poll()?;
@@ -107,9 +110,13 @@ impl Engine {
             if engine.has_ended(ticket) {
                 return Ok(Some(None));
             }
-            let began = *began.get_or_insert_with(|| engine.now());
-            let waited = || Waited::new(&*engine.card.backend, engine.now().saturating_sub(began));
-            Ok(pause().then(waited).map(Some))
+            // Short waits do not read the clock.
+            polls = polls.saturating_add(1);
+            if polls == UNTIMED_POLLS {
+                began = Some(engine.now());
+            }
+            let waited = || began.map_or(0, |began| engine.now().saturating_sub(began));
+            Ok(pause().then(|| Some(Waited::new(&*engine.card.backend, waited()))))
         })
     }
 
