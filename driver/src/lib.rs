@@ -106,8 +106,8 @@ pub mod errors {
     pub use fpga_pci::vfio::{ParseVfioOptionError, VfioOpenError};
     pub use fpga_pci::{
         BarError, ConfigSpaceError, ConnectionError, DmaAllocError, DmaMapError, Holder, InterruptError,
-        IovaError, MapRefused, MemoryError, MmioError, OsError, OtherFunction, ParsePciAddressError,
-        QuarantineReason, QuarantineRecord, ResetError, ServerError,
+        IovaError, MapRefused, MemoryError, MmioError, OsError, OtherFunction, OtherProcess,
+        ParsePciAddressError, QuarantineReason, QuarantineRecord, ResetError, ServerError,
     };
     pub use fpga_protocol::op_table::OpTableError;
     pub use fpga_protocol::receiver::ReceiverConfigError;
@@ -127,7 +127,8 @@ pub mod backend {
     pub use fpga_pci::wait::BackoffStep;
     pub use fpga_pci::{
         AccessCounters, Backend, Backoff, BarInfo, BarKind, Bounced, CardTiming, Clock, DeviceEvent,
-        DeviceEvents, DmaPoolStats, Interrupt, InterruptTrigger, IovaRange, MemoryKind, Mmio, ResetLevel,
+        DeviceEvents, DmaPoolStats, Interrupt, InterruptTrigger, IovaRange, MemoryKind, Mmio, Process,
+        ResetLevel,
     };
 }
 

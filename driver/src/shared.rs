@@ -5,7 +5,9 @@ use fpga_pci::Waited;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use fpga_pci::{Backend, Bar, DmaAccess, DmaPool, FAULT_LOG, Interrupt, MmioError, RegisteredMemory, lock};
+use fpga_pci::{
+    Backend, Bar, DmaAccess, DmaPool, FAULT_LOG, Interrupt, MmioError, Process, RegisteredMemory, lock,
+};
 use fpga_registers::xdma::{
     CONFIG_BASE, ChannelBlock, ChannelControl, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock,
     MAX_USER_INTERRUPTS, UserMask, WriteFlushTimeout, channel_base,
@@ -47,6 +49,8 @@ pub(crate) struct Shared {
     /// Opened for inspection only: nothing may be taken, stopped or set.
     observed: bool,
     idle_timeout: u64,
+    /// Process that has opened the card: after a fork, the handles of a child are useless.
+    pub(crate) process: Process,
     pub(crate) backend: Arc<dyn Backend>,
 }
 
@@ -93,6 +97,9 @@ impl UserInterruptClaim {
 
 impl Drop for UserInterruptClaim {
     fn drop(&mut self) {
+        if !self.card.process.is_current() {
+            return;
+        }
         let mut owners = self.card.user_lines();
         if let Some(owners) = owners.get_mut(usize::from(self.line)) {
             *owners = match *owners {
@@ -152,6 +159,7 @@ impl Shared {
             flush: AtomicBool::new(false),
             observed: options.observe,
             idle_timeout: idle_timeout(options),
+            process: Process::current(),
             backend,
         })
     }
@@ -264,8 +272,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns an error if the card was opened for inspection only.
+    /// Returns an error in another process than the one that has opened the card.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), MmioError> {
+        Ok(self.process.check()?)
+    }
+
+    /// Returns an error if the card was opened for inspection only, or by another process.
     pub(crate) fn check_owned(&self) -> Result<(), ResourceError> {
+        self.check_process()?;
         if self.observed { Err(ResourceError::Observed) } else { Ok(()) }
     }
 
@@ -311,6 +326,11 @@ impl Shared {
 impl Drop for Shared {
     /// Stops the engines, confirms that they are idle, and disables bus mastering. Only then does the pool unmap memory.
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            // The parent's card: the backend is leaked, and does not access the device.
+            core::mem::forget(Arc::clone(&self.backend));
+            return;
+        }
         if self.observed {
             return;
         }

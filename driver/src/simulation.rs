@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fpga_pci::OsError;
+use fpga_pci::{OsError, Process};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::owner::{OwnerStartError, SharedSocket};
@@ -66,6 +66,7 @@ pub enum SimulationError {
 pub(crate) struct Simulation {
     program: Child,
     socket: PathBuf,
+    process: Process,
 }
 
 impl Simulation {
@@ -77,7 +78,7 @@ impl Simulation {
         is_absent: impl Fn(&E) -> bool,
     ) -> Result<(Self, T), E> {
         let socket = new_socket().map_err(SimulationError::from)?;
-        let mut simulation = Self { program: run(folder, &socket)?, socket };
+        let mut simulation = Self { program: run(folder, &socket)?, socket, process: Process::current() };
         let began = Instant::now();
         loop {
             match connect(&simulation.socket) {
@@ -99,6 +100,9 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         if let Some(pid) = i32::try_from(self.program.id()).ok().and_then(Pid::from_raw) {
             // It has ended already if this fails.
             let _ = kill_process(pid, Signal::TERM);

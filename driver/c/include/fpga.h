@@ -17,7 +17,8 @@
  *   thread that closes such a handle leaves the calls of other threads undisturbed.
  *   Single: all other handles belong to one thread at a time, which may change from call to call. A call while another thread is in a call
  *   with the same handle returns FPGA_ERROR_CONCURRENT and does nothing; so does closing it.
- *   After fork() only the parent may use and close handles. A child has no memory of buffers: an access to it is a fault.
+ *   After fork() handles belong to the parent: every call of a child with them returns FPGA_ERROR_PROCESS and changes nothing. A child opens
+ *   the card again, once the parent has closed it. It finds zeros in the memory of buffers, or, if the card is served, the parent's bytes.
  *
  * Polling
  *   Functions that wait poll, unless interrupts are requested. A simulated card in this process without a thread works inside polls that
@@ -83,7 +84,8 @@ typedef enum fpga_status {
     FPGA_ERROR_STOPPED = 17,    /* the stream was stopped or has ended, and has nothing more */
     FPGA_ERROR_LOST = 18,       /* a packet of a stream is lost; receiving continues with the next one */
     FPGA_ERROR_PEER = 19,       /* another node does not answer, or refuses */
-    FPGA_ERROR_CANCELLED = 20   /* the program has ended the wait, or withdrawn the transfer */
+    FPGA_ERROR_CANCELLED = 20,  /* the program has ended the wait, or withdrawn the transfer */
+    FPGA_ERROR_PROCESS = 21     /* the handle belongs to the parent of this process, before a fork() */
 } fpga_status;
 
 /* Part of a card that an error concerns. */

@@ -213,6 +213,7 @@ pub(crate) fn mmio_status(error: &MmioError) -> Status {
     match error {
         MmioError::OutOfRange { .. } | MmioError::Misaligned { .. } => Status::Range,
         MmioError::Stale { .. } => Status::Gone,
+        MmioError::OtherProcess(_) => Status::Process,
         error if error.is_gone() => Status::Gone,
         _ => Status::System,
     }

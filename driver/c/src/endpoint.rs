@@ -168,6 +168,7 @@ impl Code for SendError {
         match self {
             Self::Scheme { .. } => Status::Unsupported,
             Self::Peer { .. } => Status::Peer,
+            Self::Mmio(error) => crate::card::mmio_status(error),
             Self::Sender(CommandError::Full { .. } | CommandError::Destinations { .. }) => Status::Full,
             Self::Sender(CommandError::Notify | CommandError::Scheme { .. }) => Status::Unsupported,
             _ => Status::Range,

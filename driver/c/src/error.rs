@@ -2,10 +2,10 @@
 
 use core::ffi::{CStr, c_char};
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 
-use fpga_driver::errors::{CardPart, ErrorKind};
+use fpga_driver::errors::{CardPart, ErrorKind, OtherProcess};
 use fpga_driver::{ChannelName, Direction, Error, ErrorPlace};
 
 use crate::advice::render;
@@ -123,6 +123,10 @@ impl From<Status> for Failure {
             Status::Handle => Self::of(status, "the handle is NULL, closed, or of another kind"),
             Status::Concurrent => Self::of(status, "another thread is in a call with this handle"),
             Status::NoMemory => Self::of(status, "too many handles are open"),
+            Status::Process => {
+                let other = OTHER.get();
+                Self::of(status, &other.to_string()).advise(other.help())
+            }
             _ => Self::of(Status::Internal, "unexpected state of a handle"),
         }
     }
@@ -171,6 +175,17 @@ struct Texts {
     _message: CString,
     _advice: CString,
     _card: CString,
+}
+
+thread_local! {
+    /// Process of the handle with which the last call of this thread failed.
+    static OTHER: Cell<OtherProcess> = const { Cell::new(OtherProcess { process: 0 }) };
+}
+
+/// Keeps the process of a handle for the text of [`Status::Process`].
+#[cold]
+pub(crate) fn note_process(other: OtherProcess) {
+    OTHER.set(other);
 }
 
 thread_local! {

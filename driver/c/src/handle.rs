@@ -19,7 +19,7 @@ use crate::buffer::Buffer;
 use crate::cdma::CopyEngine;
 use crate::channel::Channel;
 use crate::endpoint::CardEndpoint;
-use crate::error::Failure;
+use crate::error::{self, Failure};
 use crate::frames::AnyFrame;
 use crate::interrupt::UserLines;
 use crate::map::Map;
@@ -28,6 +28,8 @@ use crate::network::Network;
 use crate::status::Status;
 use crate::subscriber::AnySubscriber;
 use fpga_driver::Card;
+use fpga_driver::backend::Process;
+use fpga_driver::errors::OtherProcess;
 use fpga_frames::Publisher;
 
 const FREE: u64 = 0;
@@ -105,6 +107,9 @@ objects! {
 }
 
 struct Slot {
+    /// Process that has opened the object, which alone may use it: in a child after a fork, the state may be that of another thread of the
+    /// parent.
+    process: AtomicU64,
     /// Generation and state.
     state: AtomicU64,
     object: UnsafeCell<Option<Object>>,
@@ -177,16 +182,29 @@ impl Drop for Entered {
 /// Begins to use the object of a handle.
 ///
 /// # Errors
-/// [`Status::Handle`] if the handle is not open, [`Status::Concurrent`] if another thread uses the object.
+/// [`Status::Handle`] if the handle is not open, [`Status::Concurrent`] if another thread uses the object, [`Status::Process`] if another
+/// process has opened it.
 #[inline]
 pub(crate) fn enter(handle: u64) -> Result<Entered, Status> {
     let (slot, generation) = slot_of(handle).ok_or(Status::Handle)?;
+    if let Err(other) = Process::from_bits(slot.process.load(Ordering::Relaxed)).check() {
+        return Err(of_other(slot, generation, other));
+    }
     let idle = generation << STATE_BITS | IDLE;
     match slot.state.compare_exchange(idle, idle ^ IDLE ^ BUSY, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Ok(Entered { slot, generation }),
         Err(found) if found == generation << STATE_BITS | BUSY => Err(Status::Concurrent),
         Err(_) => Err(Status::Handle),
     }
+}
+
+#[cold]
+fn of_other(slot: &Slot, generation: u64, other: OtherProcess) -> Status {
+    if slot.state.load(Ordering::Acquire) >> STATE_BITS != generation {
+        return Status::Handle;
+    }
+    error::note_process(other);
+    Status::Process
 }
 
 /// Runs `body` with the object of a handle, which one thread uses at a time. The kind is compared first: it says nothing about other
@@ -259,7 +277,11 @@ pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
             let index = free.1;
             let chunk = TABLE.chunks.get(index / CHUNK).ok_or(Status::NoMemory)?;
             chunk.get_or_init(|| {
-                let empty = || Slot { state: AtomicU64::new(FREE), object: UnsafeCell::new(None) };
+                let empty = || Slot {
+                    process: AtomicU64::new(0),
+                    state: AtomicU64::new(FREE),
+                    object: UnsafeCell::new(None),
+                };
                 (0..CHUNK).map(|_| empty()).collect()
             });
             free.1 += 1;
@@ -270,6 +292,7 @@ pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
     let generation = (slot.state.load(Ordering::Acquire) >> STATE_BITS) % MAX_GENERATION + 1;
     // SAFETY: the slot is FREE, and its index was taken from the list under the lock: no other thread accesses the object.
     unsafe { *slot.object.get() = Some(object.into_object()) };
+    slot.process.store(Process::current().to_bits(), Ordering::Relaxed);
     slot.state.store(generation << STATE_BITS | IDLE, Ordering::Release);
     Ok((generation << KIND_BITS | T::NUMBER) << INDEX_BITS | index as u64)
 }

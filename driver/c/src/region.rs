@@ -272,6 +272,7 @@ impl Code for ReadError {
             Self::Send(error) => error.status(),
             Self::Endpoint(error) => error.status(),
             Self::Upload(error) => error.kind.status(),
+            Self::Mmio(error) => crate::card::mmio_status(error),
             _ => Status::Full,
         }
     }

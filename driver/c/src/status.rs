@@ -53,11 +53,13 @@ pub enum Status {
     Peer = 19,
     /// The program has ended the wait, or withdrawn the transfer.
     Cancelled = 20,
+    /// The handle belongs to another process: to the parent, before a fork.
+    Process = 21,
 }
 
 impl Status {
     /// All codes, by number.
-    pub(crate) const ALL: [(Self, &'static core::ffi::CStr); 21] = [
+    pub(crate) const ALL: [(Self, &'static core::ffi::CStr); 22] = [
         (Self::Ok, c"ok"),
         (Self::Argument, c"invalid argument"),
         (Self::Handle, c"invalid handle"),
@@ -79,6 +81,7 @@ impl Status {
         (Self::Lost, c"packet is lost"),
         (Self::Peer, c"other node does not answer or refuses"),
         (Self::Cancelled, c"cancelled"),
+        (Self::Process, c"handle of another process"),
     ];
 }
 
@@ -118,6 +121,7 @@ pub(crate) fn memory_status(error: &DmaAllocError) -> Status {
     match error {
         DmaAllocError::BadRequest { .. } | DmaAllocError::NotWholePages { .. } => Status::Argument,
         DmaAllocError::AlreadyMapped { .. } => Status::InUse,
+        DmaAllocError::OtherProcess(_) => Status::Process,
         _ => Status::NoMemory,
     }
 }

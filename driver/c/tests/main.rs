@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod abi;
+mod cards;
 mod cmake;
 mod documents;
 mod examples;

@@ -37,7 +37,7 @@ use crate::iova::FreeRanges;
 use crate::memory::BaseAddress;
 use crate::{
     Backend, DmaAccess, DmaAllocError, DmaMapError, FAULT_LOG, HugePages, IovaAllocator, IovaError,
-    MemoryError, SharedMemory, SharedSlice, lock,
+    MemoryError, Process, SharedMemory, SharedSlice, lock,
 };
 
 mod caller;
@@ -112,7 +112,8 @@ pub struct IovaRange {
     pub length: u64,
 }
 
-/// Pool of DMA memory for one device. Clones are handles to the same pool.
+/// Pool of DMA memory for one device. Clones are handles to the same pool. After a fork the child allocates nothing
+/// ([`DmaAllocError::OtherProcess`]), and dropping memory there neither unmaps nor reuses it.
 #[derive(Clone)]
 pub struct DmaPool(Arc<Shared>);
 
@@ -120,6 +121,7 @@ struct Shared {
     backend: Arc<dyn Backend>,
     options: DmaPoolOptions,
     state: Mutex<State>,
+    process: Process,
 }
 
 struct State {
@@ -174,7 +176,7 @@ impl DmaPool {
             stats: DmaPoolStats::default(),
             quarantine: Vec::new(),
         };
-        Self(Arc::new(Shared { backend, options, state: Mutex::new(state) }))
+        Self(Arc::new(Shared { backend, options, state: Mutex::new(state), process: Process::current() }))
     }
 
     /// Allocates a buffer of `length` bytes that starts at a multiple of 64. Its content is unspecified.
@@ -212,6 +214,7 @@ impl DmaPool {
             return Err(DmaAllocError::BadRequest { length, alignment, largest });
         };
         let alignment = alignment.max(UNIT);
+        self.0.process.check()?;
         let mut state = self.0.lock();
         let (region, offset) = match state.take(capacity, alignment, access) {
             Some(place) => place,
@@ -260,6 +263,7 @@ impl DmaPool {
     /// See [`DmaAllocError`]; regions that were mapped until then stay.
     pub fn reserve(&self, bytes: usize) -> Result<(), DmaAllocError> {
         let access = self.0.options.access;
+        self.0.process.check()?;
         let mut state = self.0.lock();
         loop {
             let regions = state.regions.iter().flatten().filter(|region| region.access == access);
@@ -277,15 +281,21 @@ impl DmaPool {
         buffer.quarantine(reason);
     }
 
-    /// Lists all quarantined memory, oldest first.
+    /// Lists all quarantined memory, oldest first. Empty in another process than the pool's.
     #[must_use]
     pub fn quarantined(&self) -> Vec<QuarantineRecord> {
+        if !self.0.process.is_current() {
+            return Vec::new();
+        }
         self.0.lock().quarantine.clone()
     }
 
-    /// Returns the current contents of the pool.
+    /// Returns the current contents of the pool; zeros in another process than the pool's.
     #[must_use]
     pub fn stats(&self) -> DmaPoolStats {
+        if !self.0.process.is_current() {
+            return DmaPoolStats::default();
+        }
         self.0.lock().stats
     }
 
@@ -453,6 +463,11 @@ impl State {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            // The parent's mappings: the backend is leaked, and does not access the device.
+            core::mem::forget(Arc::clone(&self.backend));
+            return;
+        }
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for region in state.regions.drain(..).flatten() {
             let length = region.memory.len() as u64;
@@ -530,7 +545,7 @@ impl Allocation {
 
     fn quarantine(&self, reason: QuarantineReason) {
         // Each bit of state that the pool keeps about it changes once, under the pool's lock: this flag needs no ordering.
-        if self.kept.swap(true, Ordering::Relaxed) {
+        if self.kept.swap(true, Ordering::Relaxed) || !self.pool.process.is_current() {
             return;
         }
         let (iova, length, at) = (self.iova, self.capacity, self.pool.backend.now());
@@ -560,7 +575,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if *self.kept.get_mut() {
+        if *self.kept.get_mut() || !self.pool.process.is_current() {
             return;
         }
         let number = match &self.home {

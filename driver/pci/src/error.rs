@@ -9,6 +9,7 @@ use fpga_host::OtherFunction;
 use fpga_registers::{BarOffset, Iova, quantity};
 
 use crate::function::ResetLevel;
+use crate::process::OtherProcess;
 
 mod help;
 mod server;
@@ -115,6 +116,9 @@ pub enum MmioError {
         /// Reason.
         r#source: ServerError,
     },
+    /// The handle was made by another process.
+    #[error(transparent)]
+    OtherProcess(#[from] OtherProcess),
 }
 
 impl MmioError {
@@ -370,6 +374,9 @@ pub enum InterruptError {
         /// Reason.
         r#source: ServerError,
     },
+    /// The handle was made by another process.
+    #[error(transparent)]
+    OtherProcess(#[from] OtherProcess),
 }
 
 /// List of items for a message.
@@ -589,6 +596,9 @@ pub enum DmaAllocError {
     /// The IOMMU refused another region.
     #[error("another DMA region could not be mapped: {0}")]
     Map(DmaMapError),
+    /// The handle was made by another process.
+    #[error(transparent)]
+    OtherProcess(#[from] OtherProcess),
 }
 
 impl From<DmaMapError> for DmaAllocError {

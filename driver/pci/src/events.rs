@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 
-use crate::{Interrupt, InterruptError};
+use crate::{Interrupt, InterruptError, Process};
 
 /// Event of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +50,7 @@ struct Sources {
     server: Option<Interrupt>,
     /// Epoll descriptor of all.
     any: OwnedFd,
+    process: Process,
 }
 
 impl DeviceEvents {
@@ -76,7 +77,7 @@ impl DeviceEvents {
             epoll::add(&any, source, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
                 .map_err(no_descriptor)?;
         }
-        Ok(Self(Arc::new(Sources { error, release, server, any })))
+        Ok(Self(Arc::new(Sources { error, release, server, any, process: Process::current() })))
     }
 
     /// Whether the device can have an event: functions without PCI Express report no bus errors, and simulated cards may report nothing.
@@ -107,8 +108,9 @@ impl DeviceEvents {
     /// Waits for an event and takes it; `None` after `timeout`.
     ///
     /// # Errors
-    /// [`InterruptError::WaitFailed`] (out of kernel memory).
+    /// [`InterruptError::WaitFailed`] (out of kernel memory), [`InterruptError::OtherProcess`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<DeviceEvent>, InterruptError> {
+        self.0.process.check()?;
         let started = Instant::now();
         loop {
             let event = self.poll();

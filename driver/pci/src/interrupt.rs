@@ -14,16 +14,18 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::InterruptError;
+use crate::{InterruptError, Process};
 
 /// Waiting half of one interrupt vector. Its file descriptor becomes readable when interrupts have arrived, so that it can be used in any
 /// event loop.
 ///
-/// Clones share the count: interrupts that one clone takes are not seen by the others.
+/// Clones share the count: interrupts that one clone takes are not seen by the others. After a fork only the parent may use it: a child takes
+/// nothing, and its waits are [`InterruptError::OtherProcess`].
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     file: Arc<OwnedFd>,
     kind: InterruptSource,
+    process: Process,
 }
 
 /// Source behind the descriptor.
@@ -68,6 +70,10 @@ pub struct InterruptTrigger {
 }
 
 impl Interrupt {
+    fn new(file: Arc<OwnedFd>, kind: InterruptSource) -> Self {
+        Self { file, kind, process: Process::current() }
+    }
+
     /// Creates both halves of a new interrupt.
     ///
     /// # Errors
@@ -76,10 +82,7 @@ impl Interrupt {
         let file = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| InterruptError::NoDescriptor { source: errno.into() })?;
         let file = Arc::new(file);
-        Ok((
-            Self { file: Arc::clone(&file), kind: InterruptSource::Message },
-            InterruptTrigger { file, blocks: false },
-        ))
+        Ok((Self::new(Arc::clone(&file), InterruptSource::Message), InterruptTrigger { file, blocks: false }))
     }
 
     /// Creates an interrupt that fires every `period` by the system's clock, for devices that must be polled: its descriptor can be used in
@@ -97,7 +100,7 @@ impl Interrupt {
         let times = Itimerspec { it_interval: period, it_value: period };
         timerfd_settime(&file, TimerfdTimerFlags::empty(), &times).map_err(no_descriptor)?;
         // Reading a timer returns the number of elapsed periods, as reading an event descriptor returns the number of signals.
-        Ok(Self { file: Arc::new(file), kind: InterruptSource::Message })
+        Ok(Self::new(Arc::new(file), InterruptSource::Message))
     }
 
     /// Creates an interrupt for waiting for any of `members`. It takes nothing from them: after a wait, call [`try_take`](Self::try_take)
@@ -116,7 +119,7 @@ impl Interrupt {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&file, member, data, epoll::EventFlags::IN).map_err(no_descriptor)?;
         }
-        Ok(Self { file: Arc::new(file), kind: InterruptSource::Any(members.into()) })
+        Ok(Self::new(Arc::new(file), InterruptSource::Any(members.into())))
     }
 
     /// Makes this interrupt level-triggered: it is masked when it fires, until it is [re-armed](Self::rearm).
@@ -146,7 +149,7 @@ impl Interrupt {
             }
             let kind =
                 InterruptSource::Shared { source: Arc::clone(&source), members: Arc::clone(&members), own };
-            interrupts.push(Self { file: Arc::new(file), kind });
+            interrupts.push(Self::new(Arc::new(file), kind));
         }
         Ok(interrupts)
     }
@@ -166,6 +169,9 @@ impl Interrupt {
     /// several](Self::any) it returns 1 if one of them can be taken.
     #[must_use]
     pub fn try_take(&self) -> u64 {
+        if !self.process.is_current() {
+            return 0;
+        }
         if let InterruptSource::Any(_) = self.kind {
             let ready = rustix::event::poll(
                 &mut [PollFd::new(&self.file, PollFlags::IN)],
@@ -190,6 +196,9 @@ impl Interrupt {
     /// Unmasks the interrupt if it is masked when it fires (INTx). Call it after the device was served and before the next wait; a line
     /// that is still asserted fires at once. Does nothing for messages.
     pub fn rearm(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         match &self.kind {
             InterruptSource::Message => {}
             InterruptSource::Level(unmask) => unmask.unmask(),
@@ -217,6 +226,9 @@ impl Interrupt {
 
     /// Notifies the other users of a shared vector, as if an interrupt had arrived. Does nothing if the vector is not shared.
     pub fn notify_shared(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         if let InterruptSource::Shared { members, own, .. } = &self.kind {
             let others = members.iter().enumerate().filter(|(number, _)| number != own);
             others.for_each(|(_, member)| member.trigger.signal());
@@ -226,6 +238,9 @@ impl Interrupt {
     /// Ends the current or the next wait for this interrupt, as if an interrupt had arrived: for code that changes the condition on which
     /// another thread waits. Other users of a shared vector are not notified.
     pub fn wake(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         match &self.kind {
             // A backend's descriptors are its own and do not block, so the trigger need not check the counter.
             InterruptSource::Message | InterruptSource::Level(_) => {
@@ -243,8 +258,9 @@ impl Interrupt {
     /// Waits until at least one interrupt has arrived and takes all that have; `None` after `timeout`.
     ///
     /// # Errors
-    /// [`InterruptError::WaitFailed`] (out of kernel memory).
+    /// [`InterruptError::WaitFailed`] (out of kernel memory), [`InterruptError::OtherProcess`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<u64>, InterruptError> {
+        self.process.check()?;
         let started = Instant::now();
         loop {
             let count = self.try_take();

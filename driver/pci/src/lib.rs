@@ -14,6 +14,7 @@
 //! | [`barrier`] | memory barriers with a name and a reason |
 //! | [`config`] | configuration space: capabilities, MSI-X, BAR registers, bus master |
 //! | [`vfio`] | the kernel's vfio-pci: group and container, or iommufd |
+//! | [`process`] | [`Process`]: handles are not usable in children after a fork |
 //! | [`wait`] | [`Deadline`], [`Backoff`]: end of a wait, and backoff until then |
 //! | `testing` | for tests: a counting global allocator and a stub function without a device (feature `testing`) |
 //!
@@ -51,6 +52,7 @@ mod log_limit;
 pub mod memory;
 pub mod mmio;
 mod poll;
+pub mod process;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod vfio;
@@ -81,4 +83,5 @@ pub use log_limit::LogLimit;
 pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};
 pub use poll::poll_until;
+pub use process::{OtherProcess, Process};
 pub use wait::{Backoff, Deadline, Waited};

@@ -160,8 +160,8 @@ impl SharedMemory {
 
     /// Allocates zeroed memory of this process alone. `length` is rounded up to whole pages.
     ///
-    /// It is not inherited by child processes: a fork would otherwise make it copy-on-write, and the next write here would move this
-    /// process to a copy while the device keeps the original.
+    /// Child processes find zeros there (with reserved huge pages: no memory). A fork would otherwise make it copy-on-write, and the next
+    /// write here would move this process to a copy while the device keeps the original.
     ///
     /// # Errors
     /// [`MemoryError::BadLength`], [`MemoryError::Unavailable`].
@@ -239,8 +239,7 @@ impl SharedMemory {
 
     /// Uses `length` bytes from byte `skip` on of a mapping, which has at least `skip + length` bytes.
     fn of_mapping(mapping: MmapMut, skip: usize, length: usize) -> Result<Self, MemoryError> {
-        mapping
-            .advise(Advice::DontFork)
+        keep_from_children(&mapping)
             .map_err(|error| MemoryError::Unavailable { length, source: error.into() })?;
         Self::of_raw(MmapRaw::from(mapping), skip, length, None, None)
     }
@@ -307,7 +306,6 @@ impl SharedMemory {
             .len(length)
             .map_raw(file.as_raw_fd())
             .map_err(|error| unavailable(error.into()))?;
-        mapping.advise(Advice::DontFork).map_err(|error| unavailable(error.into()))?;
         let page = page_size_of(&file);
         let whole = length.next_multiple_of(page);
         let watched = AreaGuard::file(mapping.as_mut_ptr().addr(), whole, page);
@@ -423,6 +421,17 @@ fn advised(length: usize) -> std::io::Result<(MmapMut, usize)> {
     // A refusal only costs speed.
     let _ = mapping.advise_range(Advice::HugePage, skip, length);
     Ok((mapping, skip))
+}
+
+/// Excludes a private mapping from forks; see [`SharedMemory::anonymous`].
+fn keep_from_children(mapping: &MmapMut) -> std::io::Result<()> {
+    let start = mapping.as_ptr().cast_mut().cast();
+    // SAFETY: the advice concerns children only: nothing changes in this process, and a child finds zeros, a valid content.
+    match unsafe { rustix::mm::madvise(start, mapping.len(), rustix::mm::Advice::LinuxWipeOnFork) } {
+        Ok(()) => Ok(()),
+        // Reserved huge pages, and systems without this advice.
+        Err(_) => mapping.advise(Advice::DontFork),
+    }
 }
 
 /// `length` rounded up to a multiple of `page`.

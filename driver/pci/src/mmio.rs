@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fpga_registers::{BarOffset, RegisterIo};
 
-use crate::MmioError;
+use crate::{MmioError, Process};
 
 mod bus_error;
 mod mapped;
@@ -114,13 +114,15 @@ fn check_block(at: BarOffset, length: usize, end: u64) -> Result<(), MmioError> 
     Ok(())
 }
 
-/// Opened BAR, or a part of one. Cheap to clone; clones access the same registers.
+/// Opened BAR, or a part of one. Cheap to clone; clones access the same registers. After a fork, every access by the child is
+/// [`MmioError::OtherProcess`].
 #[derive(Clone)]
 pub struct Bar {
     mmio: Arc<dyn Mmio>,
     /// Start of this view in the backend. `base + size` never exceeds the backend's size.
     base: u64,
     size: u64,
+    process: Process,
 }
 
 impl fmt::Debug for Bar {
@@ -137,7 +139,7 @@ impl Bar {
     #[must_use]
     pub fn new(mmio: Arc<dyn Mmio>) -> Self {
         let size = mmio.size();
-        Self { mmio, base: 0, size }
+        Self { mmio, base: 0, size, process: Process::current() }
     }
 
     /// Size of this BAR, or of this part of it, in bytes.
@@ -155,7 +157,7 @@ impl Bar {
         if !whole.get().is_multiple_of(4) {
             return Err(MmioError::Misaligned { at: whole, width: 4 });
         }
-        Ok(Self { mmio: Arc::clone(&self.mmio), base: whole.get(), size: length })
+        Ok(Self { mmio: Arc::clone(&self.mmio), base: whole.get(), size: length, process: self.process })
     }
 
     /// Reads a 32-bit register.
@@ -209,7 +211,9 @@ impl Bar {
     }
 
     /// Returns the backend's offset of an access to this view, which must lie inside the view.
+    #[inline]
     fn place(&self, at: BarOffset, width: u64) -> Result<BarOffset, MmioError> {
+        self.process.check()?;
         let whole = BarOffset::new(self.base.saturating_add(at.get()));
         if at.get().checked_add(width).is_none_or(|past| past > self.size) {
             return Err(MmioError::OutOfRange { at: whole, width, end: self.base + self.size });

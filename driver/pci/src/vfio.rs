@@ -47,7 +47,8 @@ use vfio_bindings::bindings::vfio::{VFIO_DEVICE_FLAGS_RESET, VFIO_PCI_CONFIG_REG
 use crate::mmio::{Liveness, MappedBar, bus_errors_caught};
 use crate::{
     Backend, Bar, BarError, BarInfo, BarKind, ConfigSpaceError, DeviceEvents, DmaAccess, DmaMapError,
-    Interrupt, InterruptError, OsError, PciAddress, ResetError, ResetLevel, SharedMemory, config, lock,
+    Interrupt, InterruptError, OsError, PciAddress, Process, ResetError, ResetLevel, SharedMemory, config,
+    lock,
 };
 
 mod error;
@@ -83,7 +84,7 @@ const DEFAULT_MAPPINGS: u32 = 65_535;
 /// PCI function opened through vfio-pci.
 ///
 /// Dropping it switches bus mastering off first, then interrupts, then closes the device; the kernel ends all its mappings. [`Bar`]s that
-/// still exist stay mapped, but their device does no more DMA.
+/// still exist stay mapped, but their device does no more DMA. In a child after a fork, dropping it only closes descriptors.
 pub struct VfioBackend {
     name: String,
     address: PciAddress,
@@ -103,6 +104,7 @@ pub struct VfioBackend {
     device: Arc<DeviceFile>,
     group: Option<Group>,
     space: AddressSpace,
+    process: Process,
 }
 
 /// Device file, and the location of configuration space in it.
@@ -255,6 +257,7 @@ impl VfioBackend {
             device,
             group,
             space,
+            process: Process::current(),
         };
         // The kernel opens devices with bus mastering off; the setting of an earlier user must not persist either.
         backend.set_bus_master(false).map_err(config)?;
@@ -411,6 +414,9 @@ impl Backend for VfioBackend {
 
 impl Drop for VfioBackend {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         // First: from here on the device does no more DMA.
         if let Err(error) = self.set_bus_master(false) {
             tracing::warn!(device = self.name, %error, "bus mastering could not be switched off before closing");

@@ -5,6 +5,7 @@
 //! endpoints.
 
 use crate::network::SimNetwork;
+use fpga_pci::Process;
 use fpga_protocol::time::Nanos;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -16,6 +17,7 @@ pub struct Attendant {
     /// Its end stops the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    process: Process,
 }
 
 impl Attendant {
@@ -29,12 +31,17 @@ impl Attendant {
         let thread = std::thread::Builder::new()
             .name("fpga-attendant".into())
             .spawn(move || attend(&network, interval, &stopped))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { stop: Some(stop), thread: Some(thread), process: Process::current() })
     }
 }
 
 impl Drop for Attendant {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            // The thread is the parent's.
+            core::mem::forget((self.stop.take(), self.thread.take()));
+            return;
+        }
         self.stop.take();
         if let Some(thread) = self.thread.take() {
             // A card's panic was reported when it occurred.

@@ -72,6 +72,9 @@ impl SimBackend {
 
 impl Drop for SimBackend {
     fn drop(&mut self) {
+        if !self.network.is_own() {
+            return;
+        }
         let mut state = self.network.lock();
         // Dropped under the lock, so that of two backends that are dropped at the same time the second one closes the card.
         drop(self.opened.take());
@@ -216,12 +219,17 @@ impl Backend for SimBackend {
     }
 
     fn relax(&self) {
-        self.network.relax();
+        if self.network.is_own() {
+            self.network.relax();
+        }
     }
 
     /// Lets `span` of virtual time pass while the simulated network works. With a thread of its own, the calling thread does its work while
     /// that thread has no CPU, and sleeps if there is nothing to do.
     fn pause(&self, span: core::time::Duration) {
+        if !self.network.is_own() {
+            return;
+        }
         if self.network.is_threaded() {
             if !self.network.work_for_thread() {
                 std::thread::sleep(span);
@@ -265,6 +273,9 @@ impl Backend for SimBackend {
     }
 
     fn counters(&self) -> Option<AccessCounters> {
+        if !self.network.is_own() {
+            return None;
+        }
         let state = self.network.lock();
         let counters = state.slots.get(self.card)?.card.counters();
         Some(AccessCounters {
@@ -277,6 +288,9 @@ impl Backend for SimBackend {
         })
     }
     fn timing(&self) -> Option<CardTiming> {
+        if !self.network.is_own() {
+            return None;
+        }
         let real_time = self.network.is_real_time();
         let state = self.network.lock();
         let CardDescription { link, memory, cdma, ni, .. } = state.slots.get(self.card)?.card.description();

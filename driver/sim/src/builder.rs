@@ -237,6 +237,7 @@ impl SimNetworkBuilder {
             now: AtomicU64::new(0),
             is_linked: state.epoch.is_some(),
             state: Mutex::new(state),
+            process: fpga_pci::Process::current(),
         });
         let worker = match self.thread {
             Some(options) => Some(Arc::new(Worker::start(&shared, options)?)),

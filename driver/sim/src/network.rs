@@ -38,6 +38,11 @@ pub struct SimNetwork {
 }
 
 impl SimNetwork {
+    /// Returns whether this process has built the network.
+    pub(crate) fn is_own(&self) -> bool {
+        self.shared.process.is_current()
+    }
+
     /// A simulated network with `state`, and the thread that drives it, if any.
     pub(crate) const fn new(shared: Arc<Shared>, worker: Option<Arc<Worker>>) -> Self {
         Self { shared, worker }

@@ -231,6 +231,8 @@ pub(crate) struct Shared {
     pub(crate) now: AtomicU64,
     /// Whether a link shares time with other processes.
     pub(crate) is_linked: bool,
+    /// Process that has built the network. A child has neither its thread nor usable locks.
+    pub(crate) process: fpga_pci::Process,
 }
 
 #[cfg(all(test, loom))]

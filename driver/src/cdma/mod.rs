@@ -252,6 +252,9 @@ pub(crate) const fn is_overrun(status: Cdmasr) -> bool {
 impl Drop for Cdma {
     /// Drops a chain in progress. The next owner finds the engine as after power-up.
     fn drop(&mut self) {
+        if !self.card.process.is_current() {
+            return;
+        }
         let idle = self.read_status().map(|status| status.idle() && !status.has_error());
         if !matches!(idle, Ok(true)) {
             let _ = self.reset_without_wait();

@@ -91,9 +91,7 @@ impl<T> CdmaRing<T> {
     }
 
     fn end_all(&mut self) -> Result<usize, CdmaRingError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.check_usable()?;
         if self.ring.operations() == 0 {
             return Ok(0);
         }

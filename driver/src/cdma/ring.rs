@@ -219,8 +219,8 @@ impl<T> CdmaRing<T> {
     }
 
     fn queue(&mut self, segments: &[CopyEntry], payload: T) -> Result<Ticket, Refused<T, CdmaSubmitError>> {
-        if let Some(error) = &self.failed {
-            return Err(Refused { error: error.clone().into(), payload });
+        if let Err(error) = self.check_usable() {
+            return Err(Refused { error: error.into(), payload });
         }
         if let Err(error) = self.check(segments) {
             return Err(Refused { error: CdmaSubmitError::Range(error), payload });
@@ -237,6 +237,15 @@ impl<T> CdmaRing<T> {
         match queued {
             Ok(token) => Ok(Ticket(token.number())),
             Err(refusal) => Err(Refused { error: self.refused(refusal.reason), payload: refusal.payload }),
+        }
+    }
+
+    /// Returns an error if the ring has failed, and in another process than the card's.
+    pub(super) fn check_usable(&self) -> Result<(), CdmaRingError> {
+        self.cdma.card.check_process().map_err(CdmaError::Mmio)?;
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
         }
     }
 
@@ -272,9 +281,7 @@ impl<T> CdmaRing<T> {
     }
 
     pub(super) fn poll_ring(&mut self) -> Result<usize, CdmaRingError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.check_usable()?;
         let before = self.ring.ended();
         let outstanding = self.ring.outstanding() != 0;
         match self.advance_batches() {

@@ -32,6 +32,7 @@ impl<T> CdmaRing<T> {
         ticket: Ticket,
         options: WaitOptions,
     ) -> Result<CdmaCompletion<T>, CdmaRingError> {
+        self.cdma.card.check_process().map_err(CdmaError::Mmio)?;
         self.wanted = Some(Token::new(ticket.0));
         let waited = self.wait_for(ticket, options);
         self.wanted = None;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fpga_pci::{
-    Backend, Backoff, Bar, DmaAccess, DmaBuffer, Interrupt, MmioError, RegisteredMemory, barrier,
+    Backend, Backoff, Bar, DmaAccess, DmaBuffer, Interrupt, MmioError, Process, RegisteredMemory, barrier,
 };
 use fpga_registers::xdma::{
     ChannelBlock, ChannelControl, ChannelInterrupts, Direction, PerChannel, SGDMA_COMMON_BASE,
@@ -106,6 +106,7 @@ pub(crate) struct Engine {
     pub(super) empty_polls: u32,
     pub(super) backpressure: BackpressureStats,
     pub(super) failed: Option<ChannelError>,
+    pub(super) process: Process,
     /// The last wait was cancelled: an engine that does not stop is given up early.
     pub(super) hurried: bool,
     /// The engine was told to stop for a cancellation: since when, on the card's clock, and how often its status was read since.
@@ -187,6 +188,7 @@ impl Engine {
             empty_polls: 0,
             backpressure: BackpressureStats::default(),
             failed: None,
+            process: card.process,
             hurried: false,
             stopping: None,
             inside_packet: false,
@@ -297,6 +299,27 @@ impl Engine {
         self.card.flush.load(core::sync::atomic::Ordering::Relaxed)
     }
 
+    /// Returns an error if the channel has failed, and in another process than the card's.
+    #[inline]
+    pub(super) fn check_usable(&self) -> Result<(), ChannelError> {
+        self.check_process()?;
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns an error in another process than the card's.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), ChannelError> {
+        Ok(self.process.check().map_err(MmioError::from)?)
+    }
+
+    /// Returns whether this is the process that has opened the card.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// Marks the channel as failed.
     pub(super) fn fail(&mut self, error: ChannelError) {
         self.plain_submissions = false;
@@ -403,8 +426,8 @@ impl Engine {
         card: CardAddr,
         payload: P,
     ) -> Result<Ticket, (SubmitError, P)> {
-        if let Some(error) = &self.failed {
-            return Err((SubmitError::Channel(error.clone()), payload));
+        if let Err(error) = self.check_usable() {
+            return Err((SubmitError::Channel(error), payload));
         }
         if let Err(error) = self.check(host, card) {
             return Err((error, payload));
@@ -502,6 +525,7 @@ impl Engine {
     /// Queues a transfer of memory that the submitter keeps and has checked. Its end is only counted.
     #[inline]
     pub(crate) fn submit_registered(&mut self, host: HostRange) -> Result<(), SubmitError> {
+        self.check_process().map_err(SubmitError::Channel)?;
         match self.ring.submit_without_payload(host, CardAddr::ZERO) {
             Ok(_) => Ok(()),
             Err(reason) => Err(self.refused(reason)),
@@ -511,6 +535,7 @@ impl Engine {
     /// Starts queued transfers and collects completed ones.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<usize, ChannelError> {
+        self.check_process()?;
         let mut ended = 0;
         if self.ring.is_running() {
             ended = self.reap()?;

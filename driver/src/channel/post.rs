@@ -20,9 +20,7 @@ impl Engine {
     /// Posts queued descriptors, unless a run has to end first.
     #[inline]
     pub(crate) fn post(&mut self) -> Result<(), ChannelError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.check_usable()?;
         match self.options.run_mode {
             RunMode::Batch if self.ring.is_running() => Ok(()),
             RunMode::Batch => self.start_run(),

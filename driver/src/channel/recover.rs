@@ -159,9 +159,7 @@ impl Engine {
         ticket: Ticket,
         halt: impl FnOnce(&mut Self) -> Result<bool, ChannelError>,
     ) -> Result<Option<bool>, ChannelError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.check_usable()?;
         let token = Token::new(ticket.0);
         match self.ring.withdraw(token) {
             Ok(()) => {}
@@ -213,9 +211,7 @@ impl Engine {
     }
 
     pub(crate) fn abort(&mut self) -> Result<usize, ChannelError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.check_usable()?;
         if self.ring.operations() == 0 && !self.ring.is_open() {
             return Ok(0);
         }
@@ -422,6 +418,9 @@ impl Engine {
     /// Stops the engine permanently, as drop does. Returns a reason if the engine may still reach what was posted: memory that the
     /// submitter kept ([`Payload::Registered`]) must be quarantined then.
     pub(crate) fn close(&mut self) -> Option<QuarantineReason> {
+        if !self.is_own() {
+            return None;
+        }
         if self.failed.is_none()
             && (self.ring.is_running() || self.ring.is_open())
             && let Err(error) = self.end_run(FaultCause::Aborted)
@@ -445,7 +444,7 @@ impl Drop for Engine {
     /// Stops the engine, confirms that it is idle, and releases the memory; memory that the engine may still reach is quarantined.
     fn drop(&mut self) {
         let _ = self.close();
-        if self.failed.is_none() {
+        if self.failed.is_none() && self.is_own() {
             // Leaves the channel stopped and without interrupts for its next owner.
             let _ = ChannelBlock::CONTROL.write(
                 &self.bar,

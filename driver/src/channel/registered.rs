@@ -24,8 +24,8 @@ impl Engine {
         &mut self,
         area: RegisteredMemory,
     ) -> Result<MemoryHandle, Refused<RegisteredMemory, SubmitError>> {
-        if let Some(error) = &self.failed {
-            return Err(Refused { error: SubmitError::Channel(error.clone()), payload: area });
+        if let Err(error) = self.check_usable() {
+            return Err(Refused { error: SubmitError::Channel(error), payload: area });
         }
         if !area.is_from(&self.card.pool) {
             let error = SubmitError::ForeignBuffer;
@@ -64,6 +64,7 @@ impl Engine {
         &mut self,
         memory: MemoryHandle,
     ) -> Result<RegisteredMemory, ChannelError> {
+        self.check_process()?;
         let ended = self.ring.ended();
         let used_until = self.slot(memory).map(|slot| slot.used_until);
         if used_until.is_some_and(|until| until > ended) {
@@ -95,6 +96,7 @@ impl Engine {
             && length <= slot.length - offset
             && self.plain_submissions
             && self.main_memory.contains(card, length as u64)
+            && self.process.is_current()
         {
             // The area lies inside the address space, so the sum does too.
             let host = HostRange::new(Iova::new(slot.start + offset as u64), length as u64);
@@ -129,9 +131,7 @@ impl Engine {
 
     /// Checks one entry of a list.
     fn segment(&self, piece: &ScatterGatherEntry) -> Result<SgEntry, SubmitError> {
-        if let Some(error) = &self.failed {
-            return Err(SubmitError::Channel(error.clone()));
-        }
+        self.check_usable().map_err(SubmitError::Channel)?;
         let ScatterGatherEntry { memory, offset, length, card } = *piece;
         let Some(slot) = self.slot(memory) else {
             return Err(SubmitError::NotRegistered);
@@ -167,6 +167,7 @@ impl Engine {
         for piece in pieces.clone().filter(|piece| piece.length != 0) {
             segments.push(self.segment(&piece)?);
         }
+        self.check_process().map_err(SubmitError::Channel)?;
         self.check_overlap(segments)?;
         match self.ring.submit_segments(segments.iter().copied(), None::<Payload>) {
             Ok(token) => {

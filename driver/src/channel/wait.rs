@@ -81,6 +81,7 @@ impl Engine {
     }
 
     pub(crate) fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
+        self.check_process()?;
         if ticket.0 >= self.ring.submitted() {
             return Err(ChannelError::UnknownTicket);
         }
@@ -134,6 +135,7 @@ impl Engine {
         mut done: impl FnMut(&mut Self) -> Result<Option<T>, E>,
         mut between: impl FnMut() -> bool,
     ) -> Result<T, E> {
+        self.check_process()?;
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let deadline = Deadline::after(&*self.card.backend, options.timeout.min(options.total));
         let (mut backoff, mut fruitless) = (Backoff::new(), self.empty_polls);
@@ -264,6 +266,7 @@ impl Engine {
 
     /// Enables an interrupt for every later completion. Earlier completions are seen by the next poll.
     pub(crate) fn arm(&mut self) -> Result<(), ChannelError> {
+        self.check_process()?;
         if self.interrupt.is_none() {
             return Err(self.no_interrupt());
         }
@@ -307,6 +310,7 @@ impl Engine {
     }
 
     pub(crate) fn disarm(&mut self) -> Result<(), ChannelError> {
+        self.check_process()?;
         self.line.enabled = false;
         self.line.low = false;
         self.enable(ChannelInterrupts::new())

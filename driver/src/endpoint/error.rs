@@ -271,6 +271,7 @@ impl ErrorKind for SendError {
             Self::Scheme { .. } => Advice::OpenWithScheme,
             Self::Peer { mismatch, .. } => return Some(mismatch.advice()),
             Self::Sender(error) => return submit_advice(error),
+            Self::Mmio(inner) => return inner.help().map(Advice::Text),
         })
     }
 }
@@ -358,4 +359,7 @@ pub enum SendError {
     /// The sender refused the transfer.
     #[error(transparent)]
     Sender(#[from] sender::CommandError),
+    /// The card does not answer, or was opened by another process.
+    #[error(transparent)]
+    Mmio(#[from] MmioError),
 }

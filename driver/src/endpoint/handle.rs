@@ -560,7 +560,10 @@ impl Future for PendingSend {
 
 impl Drop for PendingSend {
     fn drop(&mut self) {
-        self.endpoint.lock().sends.remove(&self.ticket);
+        // Another thread may have held the lock at a fork.
+        if self.endpoint.card.shared.process.is_current() {
+            self.endpoint.lock().sends.remove(&self.ticket);
+        }
     }
 }
 
@@ -606,6 +609,9 @@ impl Future for PendingRead {
 
 impl Drop for PendingRead {
     fn drop(&mut self) {
-        self.endpoint.lock().reads.remove(&self.ticket);
+        // Another thread may have held the lock at a fork.
+        if self.endpoint.card.shared.process.is_current() {
+            self.endpoint.lock().reads.remove(&self.ticket);
+        }
     }
 }

@@ -223,6 +223,7 @@ impl Endpoint {
         length: u64,
         options: SendOptions,
     ) -> Result<SendTicket, SendError> {
+        self.card.shared.check_process()?;
         if !self.settings.info.memory.contains(source, length) {
             return Err(SendError::SourceRange { start: source, length, memory: self.settings.info.memory });
         }
@@ -268,7 +269,7 @@ impl Endpoint {
     /// receives a later transfer of this endpoint, or for its registry timeout (2 s or more).
     pub fn cancel(&mut self, ticket: SendTicket) -> bool {
         let now = self.time();
-        self.withdraw(now, ticket)
+        self.card.shared.process.is_current() && self.withdraw(now, ticket)
     }
 
     fn withdraw(&mut self, now: Nanos, ticket: SendTicket) -> bool {
@@ -437,6 +438,9 @@ impl Drop for Endpoint {
     /// Disables events before the ring's memory is dropped. The answer of the read arrives after every event in flight; without an answer,
     /// the memory is quarantined.
     fn drop(&mut self) {
+        if !self.card.shared.process.is_current() {
+            return;
+        }
         let pushing = match self.ni.write(at::CONTROL, 0).and_then(|()| self.ni.read(at::CONTROL)) {
             Ok(u32::MAX) => Some(QuarantineReason::DeviceGone),
             Err(error) if error.is_gone() => Some(QuarantineReason::DeviceGone),

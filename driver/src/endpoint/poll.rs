@@ -18,6 +18,7 @@ impl Endpoint {
     }
 
     pub(super) fn poll_once(&mut self) -> Result<usize, EndpointError> {
+        self.card.shared.check_process()?;
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }

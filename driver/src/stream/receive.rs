@@ -192,6 +192,9 @@ impl C2hStream {
     /// Posts a buffer for a whole packet, or for the next part of the stream.
     fn post_single(&mut self, buffer: DmaBuffer, part: bool) -> Result<(), TransferFailed<StreamError>> {
         let Self { engine, receiver } = self;
+        if let Err(error) = engine.check_process() {
+            return Err(TransferFailed { error: error.into(), buffer: Some(buffer) });
+        }
         if receiver.single.is_some()
             || engine.in_flight() > 0
             || receiver.packets.seen() < receiver.done(engine)
@@ -254,6 +257,7 @@ impl C2hStream {
     /// # Errors
     /// [`StreamError::Channel`].
     pub fn stop(&mut self) -> Result<(), Error<StreamError>> {
+        self.engine.check_process().at(|| self.engine.place()).map_err(Error::widen)?;
         self.receiver.stopping = true;
         if self.engine.in_flight() > 0 {
             self.engine.request_stop().at(|| self.engine.place()).map_err(Error::widen)?;
@@ -269,6 +273,7 @@ impl C2hStream {
     /// [`ChannelError::Wedged`] if the engine waits for data: only data or a reset of the card ends that.
     pub fn abort(&mut self) -> Result<Option<StreamPart>, Error<StreamError>> {
         let Self { engine, receiver } = self;
+        engine.check_process().at(|| engine.place()).map_err(Error::widen)?;
         let aborted = engine.abort();
         let was_single = receiver.single.is_some();
         let part = receiver.take_aborted(engine);
@@ -331,6 +336,9 @@ impl Drop for C2hStream {
     /// Stops the engine. If a packet has begun and not ended, the channel keeps a mark of it for its next owner.
     fn drop(&mut self) {
         let Self { engine, receiver } = self;
+        if !engine.is_own() {
+            return;
+        }
         engine.close();
         if receiver.ends_inside_packet(engine) {
             engine.mark_inside_packet();
@@ -381,6 +389,7 @@ impl PacketReceiver {
     /// Returns the next packet, if it is complete.
     #[inline]
     fn advance(&mut self, engine: &mut Engine) -> Result<Option<PacketSpan>, StreamError> {
+        engine.check_process()?;
         if self.single.is_some() {
             let what = "a single buffer is posted (wait_received)";
             return Err(StreamError::Posted { what });

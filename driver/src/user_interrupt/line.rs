@@ -130,6 +130,7 @@ impl UserInterruptLine {
     }
 
     pub(super) fn set_enabled(&self, on: bool) -> Result<(), MmioError> {
+        self.claim.card.check_process()?;
         let mut state = self.state();
         state.enabled = on;
         state.high = false;
@@ -143,6 +144,7 @@ impl UserInterruptLine {
 
     /// Makes a line that is still high interrupt again: setting a mask bit while its source is high sends an interrupt (PG195).
     pub(super) fn rearm(&self) -> Result<(), MmioError> {
+        self.claim.card.check_process()?;
         let mut state = self.state();
         if !state.enabled {
             return Ok(());
@@ -161,6 +163,7 @@ impl UserInterruptLine {
 
     /// Returns the number of interrupts since the last call.
     pub(super) fn take_arrived(&self) -> Result<u64, UserInterruptError> {
+        self.claim.card.check_process().map_err(UserInterruptError::of)?;
         let mut state = self.state();
         let woken = core::mem::take(&mut state.arrived).saturating_add(self.interrupt.try_take());
         let count = match self.delivery {

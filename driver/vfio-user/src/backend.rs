@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use fpga_registers::Iova;
@@ -21,8 +21,8 @@ use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, device_flags, dma_
 use fpga_pci::mmio::{Liveness, MappedBar, bus_errors_caught};
 use fpga_pci::{
     Backend, Bar, BarError, BarInfo, BarKind, ConfigSpaceError, DeviceEvents, DmaAccess, DmaMapError,
-    Interrupt, InterruptError, MemoryKind, OsError, ResetError, ResetLevel, ServerError, SharedMemory,
-    backend, config, lock,
+    Interrupt, InterruptError, MemoryKind, OsError, Process, ResetError, ResetLevel, ServerError,
+    SharedMemory, backend, config, lock,
 };
 
 /// A PCI function that another process serves on a socket.
@@ -35,7 +35,7 @@ use fpga_pci::{
 /// once with [`ServerError::Disconnected`], and open [`Bar`]s report [`MmioError::is_gone`](fpga_pci::MmioError::is_gone).
 ///
 /// Dropping the backend switches bus mastering off first, then interrupts, then ends the connection, upon which the server drops all
-/// mappings.
+/// mappings. In a child after a fork, dropping it sends nothing.
 pub struct VfioUserBackend {
     name: String,
     link: Arc<ServerConnection>,
@@ -53,6 +53,7 @@ pub struct VfioUserBackend {
     answers: Mutex<Option<JoinHandle<()>>>,
     /// Dropped after the connection is closed.
     server: Option<Box<dyn fmt::Debug + Send + Sync>>,
+    process: Process,
 }
 
 /// Addresses available to the device: the protocol does not limit them, so they are those that every IOMMU has, without page 0.
@@ -113,6 +114,7 @@ impl VfioUserBackend {
             page,
             answers: Mutex::new(None),
             server: None,
+            process: Process::current(),
             config: Arc::new(described.config),
             link: described.link,
         };
@@ -337,6 +339,12 @@ impl Backend for VfioUserBackend {
 
 impl Drop for VfioUserBackend {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            let answers = self.answers.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+            // The connection, the thread and the server are the parent's.
+            core::mem::forget((Arc::clone(&self.link), answers, self.server.take()));
+            return;
+        }
         if self.link.check().is_ok() {
             // First, so that the device starts no further DMA.
             if let Err(error) = self.set_bus_master(false) {

@@ -92,7 +92,8 @@ impl Interrupts {
         let used = self.used.filter(|(_, available)| count != 0 && count <= *available);
         let too_many = InterruptError::TooMany { asked: count, available: self.vectors() };
         let (index, _) = used.ok_or(too_many)?;
-        let made: Result<Vec<_>, _> = (0..count).map(|_| Ok(Interrupt::pair()?.0)).collect();
+        let made: Result<Vec<_>, _> =
+            (0..count).map(|_| Interrupt::pair().map(|(interrupt, _)| interrupt)).collect();
         let mut interrupts: Vec<Interrupt> = made?;
         if index == irq::INTX {
             let line: Arc<dyn Unmask> = Arc::new(IntxLine(Arc::clone(link)));

@@ -79,6 +79,7 @@ impl Shared {
     /// Maps memory of a caller. The lock is not held while the kernel pins pages, which takes long for much memory; the entry made before
     /// keeps other threads from mapping the same memory.
     fn map_caller(&self, memory: &SharedMemory, access: DmaAccess) -> Result<Iova, DmaAllocError> {
+        self.process.check()?;
         let page = self.backend.dma_page_size();
         let length = memory.len();
         // Pointers have at most 64 bits.

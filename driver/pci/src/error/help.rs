@@ -20,6 +20,7 @@ impl MmioError {
             Self::Stale { .. } => "open the BAR again and initialise the device",
             Self::Refused { .. } => "check that memory decoding is on in the device's command register",
             Self::Server { source, .. } => return source.help(),
+            Self::OtherProcess(inner) => inner.help(),
         }))
     }
 }
@@ -90,6 +91,7 @@ impl InterruptError {
             Self::Refused { .. } => "poll instead, or read the kernel's log (dmesg)",
             Self::WaitFailed { .. } => "poll instead, or open the card again",
             Self::Server { source, .. } => return source.help(),
+            Self::OtherProcess(inner) => inner.help(),
         }))
     }
 }
@@ -151,6 +153,7 @@ impl DmaAllocError {
             Self::Memory(inner) => return inner.help(),
             Self::Iova(inner) => return inner.help(),
             Self::Map(inner) => return inner.help(),
+            Self::OtherProcess(inner) => inner.help(),
         }))
     }
 }

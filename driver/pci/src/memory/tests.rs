@@ -220,7 +220,7 @@ fn memory_from_mapping_keeps_content() {
     drop(memory);
     clone.store_u32(0, 5).unwrap();
     assert_eq!(clone.load_u32(0), Ok(5));
-    assert!(kernel_flags(address.addr()).contains(&"dc".to_owned()), "not copied into children");
+    assert!(kernel_flags(address.addr()).contains(&"wf".to_owned()), "children find zeros");
 }
 
 /// Returns the flags of the mapping that holds an address, from the kernel's list, which joins adjacent mappings with the same flags.

@@ -72,7 +72,8 @@ impl Interrupts {
         }
         let kind = self.kind.filter(|_| count != 0 && count <= self.vectors);
         let kind = kind.ok_or(InterruptError::TooMany { asked: count, available: self.vectors })?;
-        let interrupts: Result<Vec<_>, _> = (0..count).map(|_| Ok(Interrupt::pair()?.0)).collect();
+        let interrupts: Result<Vec<_>, _> =
+            (0..count).map(|_| Interrupt::pair().map(|(interrupt, _)| interrupt)).collect();
         let mut interrupts = interrupts?;
         let files: Vec<RawFd> = interrupts.iter().map(AsRawFd::as_raw_fd).collect();
         let refused = |source| InterruptError::Refused { count, source };

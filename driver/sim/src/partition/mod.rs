@@ -162,6 +162,9 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        if !self.network.is_own() {
+            return;
+        }
         let mut state = self.network.lock();
         state.horizon = Nanos::MAX;
         if let Frames::Port(port) = &mut state.network {

@@ -1,7 +1,7 @@
 //! Listening socket in the file system: creation, stale sockets, removal.
 
 use super::error::ServeError;
-use fpga_pci::OsError;
+use fpga_pci::{OsError, Process};
 use rustix::fs::FileType;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 pub struct Listener {
     socket: UnixListener,
     file: SocketFile,
+    process: Process,
 }
 
 impl Listener {
@@ -50,7 +51,8 @@ impl Listener {
         };
         let socket = socket.map_err(bind_error)?;
         socket.set_nonblocking(true).map_err(bind_error)?;
-        Ok(Self { socket, file: SocketFile { path: own(), identity: identity(path) } })
+        let file = SocketFile { path: own(), identity: identity(path) };
+        Ok(Self { socket, file, process: Process::current() })
     }
 
     /// As [`bind`](Self::bind), with a socket that only this user can open (mode 0600).
@@ -120,7 +122,9 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.file.remove();
+        if self.process.is_current() {
+            self.file.remove();
+        }
     }
 }
 

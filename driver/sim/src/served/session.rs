@@ -427,7 +427,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.close();
+        if self.network.is_own() {
+            self.close();
+        }
     }
 }
 

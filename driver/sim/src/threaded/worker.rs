@@ -61,6 +61,11 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        if !self.shared.process.is_current() {
+            // The thread is the parent's.
+            core::mem::forget(self.thread.take());
+            return;
+        }
         if let Some(threaded) = &self.shared.threaded {
             threaded.gate.stop();
         }

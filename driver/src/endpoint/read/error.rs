@@ -1,7 +1,7 @@
 //! Errors of reads.
 
 use fpga_firmware::NodeId;
-use fpga_pci::Waited;
+use fpga_pci::{MmioError, Waited};
 use fpga_protocol::sender;
 use fpga_registers::{CardAddr, quantity};
 
@@ -90,6 +90,9 @@ pub enum ReadError {
     /// The sender refused the request.
     #[error(transparent)]
     Sender(#[from] sender::CommandError),
+    /// The card does not answer, or was opened by another process.
+    #[error(transparent)]
+    Mmio(#[from] MmioError),
 }
 
 impl ErrorKind for ReadError {
@@ -102,6 +105,7 @@ impl ErrorKind for ReadError {
             Self::Endpoint(error) => return error.advice(),
             Self::Upload(error) => return error.advice(),
             Self::Sender(error) => return submit_advice(error),
+            Self::Mmio(inner) => return inner.help().map(Advice::Text),
         })
     }
 

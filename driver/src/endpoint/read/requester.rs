@@ -131,6 +131,7 @@ impl Endpoint {
         length: u64,
         options: SendOptions,
     ) -> Result<ReadTicket, ReadError> {
+        self.card.shared.check_process()?;
         let readable = source.length;
         if offset > readable || length > readable - offset {
             return Err(ReadError::Range { node: source.node, offset, length, readable });
