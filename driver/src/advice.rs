@@ -28,6 +28,8 @@ pub enum Advice {
     NameCard,
     /// Bind the function to vfio-pci.
     BindToVfio(PciAddress),
+    /// Install the program that owns shared cards, or name its path in the environment.
+    InstallOwner,
     /// Build the simulator's program of the design, in this folder.
     BuildSimulation(PathBuf),
     /// Open the card again when it is back: [`Card::open`](crate::Card::open).
@@ -162,6 +164,7 @@ impl fmt::Display for Advice {
                 "enable the feature `sim` of fpga-driver, or name a PCI address or a vfio-user socket"
             }
             Self::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER or shared:CARD",
+            Self::InstallOwner => "install the program that shares cards, or set the environment variable FPGACTL to its path",
             Self::BindToVfio(address) => return write!(f, "bind {address} to vfio-pci"),
             Self::BuildSimulation(folder) => {
                 return write!(f, "build the design's simulation in {}", folder.display());

@@ -314,10 +314,17 @@ fn pieces(
     mut empty: impl FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
     beside: Beside<'_>,
 ) -> Result<u64, BulkError> {
+    if channel.interrupted {
+        // An earlier call was cancelled before the engine had stopped.
+        channel.abort().map_err(|source| BulkError::Channel { done: 0, cause: source })?;
+        while channel.next_completion().is_some() {}
+    }
     let result = run_descriptors(card, channel, start, limit, options, &mut fill, &mut empty, beside);
     if result.is_err() {
         // Nothing may stay in flight: the buffers are collected here and return to the pool.
-        let aborted = channel.abort();
+        let cancelled =
+            matches!(&result, Err(BulkError::Channel { cause: ChannelError::Cancelled { .. }, .. }));
+        let aborted = if cancelled { channel.abort_briefly() } else { channel.abort() };
         while channel.next_completion().is_some() {}
         // If the wait ended early and the engine does not stop either, report only the second error, which has the remedy.
         if let (
@@ -327,6 +334,7 @@ fn pieces(
             }),
             Err(source),
         ) = (&result, aborted)
+            && !matches!(source, ChannelError::Cancelled { .. })
         {
             return Err(BulkError::Channel { done: *done, cause: source });
         }

@@ -3,8 +3,21 @@
  *
  *     ./host rtl:model
  */
-#include "../c/check.h"
+#include <fpga.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define SECOND UINT64_C(1000000000)
+
+/* Ends the program with the message and the advice of the library if a call fails. */
+static void check(fpga_status status)
+{
+    if (status == FPGA_OK)
+        return;
+    fprintf(stderr, "%s\nhelp: %s\n", fpga_last_error()->message, fpga_last_error()->advice);
+    exit(1);
+}
 
 /* filter.yaml */
 enum { TAPS = 0x00, STATUS = 0x10, PACKETS = 0x14, PACKET = 1 };

@@ -502,7 +502,7 @@ impl Mmio for FaultInjectingBar {
 
 impl Backend for FaultInjectingBackend {
     fpga_pci::forward_backend!(
-        inner: name, bars, iova_ranges, dma_page_size, memory_kind, interrupt_vectors, enable_interrupts,
+        inner: work_unattended, name, bars, iova_ranges, dma_page_size, memory_kind, interrupt_vectors, enable_interrupts,
         disable_interrupts, events,
     );
 

@@ -61,14 +61,12 @@ inline void check(fpga_status status)
         throw Error(*fpga_last_error());
 }
 
-/* Time limit: any duration, or forever. A negative duration does not wait. */
+/* Time limit: any duration, or forever. A negative duration does not wait; one of 584 years or more is forever. */
 class Timeout {
 public:
     template <class Rep, class Period>
     Timeout(std::chrono::duration<Rep, Period> limit)
-        : nanoseconds_(limit.count() <= 0 ? 0
-                                          : static_cast<std::uint64_t>(
-                                                std::chrono::duration_cast<std::chrono::nanoseconds>(limit).count()))
+        : nanoseconds_(count(limit))
     {
     }
 
@@ -76,6 +74,17 @@ public:
     std::uint64_t nanoseconds() const noexcept { return nanoseconds_; }
 
 private:
+    template <class Rep, class Period> static std::uint64_t count(std::chrono::duration<Rep, Period> limit)
+    {
+        /* In floating point, whose range holds every duration. */
+        const double nanoseconds = std::chrono::duration<double, std::nano>(limit).count();
+        if (!(nanoseconds > 0)) /* also a duration that is not a number */
+            return 0;
+        if (nanoseconds >= 9.2e18)
+            return nanoseconds >= 1.8e19 ? FPGA_NO_TIMEOUT : static_cast<std::uint64_t>(nanoseconds);
+        return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(limit).count());
+    }
+
     Timeout() noexcept : nanoseconds_(FPGA_NO_TIMEOUT) {}
     std::uint64_t nanoseconds_;
 };

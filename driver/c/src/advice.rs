@@ -8,6 +8,7 @@ pub(crate) fn render(advice: &Advice) -> String {
     match advice {
         Advice::Text(text) => text,
         Advice::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER or shared:CARD",
+        Advice::InstallOwner => "install the program that shares cards, or set the environment variable FPGACTL to its path",
         Advice::BindToVfio(address) => return format!("bind {address} to vfio-pci"),
         Advice::BuildSimulation(folder) => {
             return format!("build the design's simulation in {}, see docs/guide/rtl.md", folder.display());

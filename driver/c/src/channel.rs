@@ -196,7 +196,7 @@ impl Channel {
 
     /// Checks that no submitted transfer is in flight: a transfer that ends early aborts the engine, and theirs with it.
     pub(crate) fn check_alone(&self) -> Result<(), Failure> {
-        if each!(&self.engine, engine => engine.in_flight()) == 0 {
+        if each!(&self.engine, engine => engine.in_flight() == 0 || engine.is_stopping()) {
             return Ok(());
         }
         let text = "submitted transfers are in flight: wait for them, or abort them, first";

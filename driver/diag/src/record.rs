@@ -203,7 +203,7 @@ impl Mmio for RecordedBar {
 
 impl Backend for Recorder {
     fpga_pci::forward_backend!(
-        inner: name, config_read, config_write, bars, map_dma, unmap_dma, iova_ranges, dma_page_size,
+        inner: work_unattended, name, config_read, config_write, bars, map_dma, unmap_dma, iova_ranges, dma_page_size,
         memory_kind, interrupt_vectors, enable_interrupts, disable_interrupts, events, reset, now, clock,
         relax, pause, wait_interrupt, counters, timing, set_bus_master,
     );

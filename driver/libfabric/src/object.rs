@@ -5,12 +5,15 @@
 //! is still mapped, null and misaligned pointers are errors.
 
 use crate::code::Code;
-use crate::sys::{EBUSY, EINVAL, FiOps, Fid};
+use crate::log;
+use crate::sys::{EBUSY, EINVAL, EOPBADSTATE, FiOps, Fid};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr::from_ref;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use fpga_driver::backend::Process;
+use fpga_driver::errors::OtherProcess;
 use std::sync::Arc;
 
 /// Magic number of an open object.
@@ -24,6 +27,8 @@ pub(crate) struct Head<R> {
     raw: UnsafeCell<R>,
     magic: AtomicU32,
     users: AtomicU32,
+    /// Process that has made the object, which alone may use it.
+    process: Process,
 }
 
 // SAFETY: this library writes `raw` before a program gets the object's pointer, and only reads class and table afterwards, which no thread
@@ -33,8 +38,13 @@ unsafe impl<R> Send for Head<R> {}
 unsafe impl<R> Sync for Head<R> {}
 
 impl<R> Head<R> {
-    pub(crate) const fn new(raw: R) -> Self {
-        Self { raw: UnsafeCell::new(raw), magic: AtomicU32::new(OPEN), users: AtomicU32::new(0) }
+    pub(crate) fn new(raw: R) -> Self {
+        Self {
+            raw: UnsafeCell::new(raw),
+            magic: AtomicU32::new(OPEN),
+            users: AtomicU32::new(0),
+            process: Process::current(),
+        }
     }
 
     /// The structure of the headers, which the library and inline functions access.
@@ -83,7 +93,23 @@ pub(crate) fn borrow<'a, T: Object, P>(pointer: *const P) -> Result<&'a T, Code>
     // SAFETY: class and table are those of T, so `publish` has passed this pointer, which comes from an `Arc<T>`. The program does not
     // close an object while another call uses it.
     let object = unsafe { &*pointer.cast::<T>() };
-    if object.head().magic.load(Ordering::Relaxed) == OPEN { Ok(object) } else { Err(EINVAL) }
+    if object.head().magic.load(Ordering::Relaxed) != OPEN {
+        return Err(EINVAL);
+    }
+    match object.head().process.check() {
+        Ok(()) => Ok(object),
+        Err(other) => Err(of_other(other)),
+    }
+}
+
+/// Refuses an object of another process: a child after a fork changes nothing at the parent's card.
+#[cold]
+fn of_other(other: OtherProcess) -> Code {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        log::warn(format_args!("{other}; {}", other.help()));
+    }
+    EOPBADSTATE
 }
 
 /// Closes the program's object. Returns it for the last work with it.

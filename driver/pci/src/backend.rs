@@ -132,6 +132,15 @@ pub trait Backend: Send + Sync {
         std::thread::sleep(span);
     }
 
+    /// Prepares for programs that wait for descriptors of this device by themselves, in an event loop. A card inside this thread gets a
+    /// thread that works while nothing else polls the card; others work anyway.
+    ///
+    /// # Errors
+    /// [`InterruptError::WaitFailed`] if the system has no thread.
+    fn work_unattended(&self) -> Result<(), InterruptError> {
+        Ok(())
+    }
+
     /// Sleeps until `interrupt`, one of those returned by [`enable_interrupts`](Self::enable_interrupts), was signalled. Returns `None`
     /// after `timeout`. A card inside this thread takes its steps meanwhile, in its own time.
     ///
@@ -222,6 +231,7 @@ macro_rules! forward_backend {
     (@clock $f:ident) => { $crate::forward_backend!($f fn clock() -> $crate::Clock); };
     (@relax $f:ident) => { $crate::forward_backend!($f fn relax() -> ()); };
     (@pause $f:ident) => { $crate::forward_backend!($f fn pause(span: core::time::Duration) -> ()); };
+    (@work_unattended $f:ident) => { $crate::forward_backend!($f fn work_unattended() -> Result<(), $crate::InterruptError>); };
     (@wait_interrupt $f:ident) => { $crate::forward_backend!($f fn wait_interrupt(interrupt: &$crate::Interrupt, timeout: core::time::Duration) -> Result<Option<u64>, $crate::InterruptError>); };
     (@counters $f:ident) => { $crate::forward_backend!($f fn counters() -> Option<$crate::AccessCounters>); };
     (@timing $f:ident) => { $crate::forward_backend!($f fn timing() -> Option<$crate::CardTiming>); };

@@ -12,6 +12,7 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::BuildSimulation(folder) => {
             return format!("build the design's simulation in {}, see docs/guide/rtl.md", folder.display());
         }
+        Advice::InstallOwner => "install the program that shares cards, or set the environment variable FPGACTL to its path",
         Advice::NameCard => "use a PCI address, 'mock', 'mock:FILE.yaml', 'mock:NAME', 'vfio-user:SOCKET', 'rtl:FOLDER' or 'shared:CARD'",
         Advice::EnableSimulator => "install a build with simulated cards, or name another card",
         Advice::StateDmaBar => "name the BAR: fpga_rdma.open(name, dma_bar=N)",

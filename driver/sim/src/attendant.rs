@@ -1,8 +1,8 @@
 //! Work for linked cards while their owner does not poll.
 //!
-//! The cards of a linked network without a thread work while their owner polls. An owner that computes for long would let them fall silent:
+//! The cards of a simulated network without a thread work while their owner polls. An owner that computes for long would let them fall silent:
 //! peers would resend, and give up. An attendant does the cards' work in such times, as real cards do it by themselves. It does not poll
-//! endpoints.
+//! endpoints. The same holds for a program that waits for a card's descriptors in an event loop, and so does not poll.
 
 use crate::network::SimNetwork;
 use fpga_pci::Process;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Thread that works for the cards of a linked network after `interval` without a poll of their owner. It ends when it is dropped.
+/// Thread that works for the cards of a network after `interval` without a poll of their owner. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Attendant {
     /// Its end stops the thread.
@@ -55,7 +55,8 @@ fn attend(network: &SimNetwork, interval: Duration, stopped: &Receiver<()>) {
     let mut seen = network.now();
     while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         if network.now() == seen {
-            network.run_linked(Nanos::from(interval), None, || false);
+            // In virtual time, cards work no faster than in real time.
+            network.pause(Nanos::from(interval));
         }
         seen = network.now();
     }

@@ -1,5 +1,6 @@
 //! A card of the simulated network as an opened PCI function.
 
+use crate::attendant::Attendant;
 use crate::bar::SimBar;
 use crate::dma::{PAGE, ranges};
 use crate::network::SimNetwork;
@@ -9,15 +10,19 @@ use fpga_card::CardDescription;
 use fpga_card::description::LinkRate;
 use fpga_pci::{
     AccessCounters, Backend, Bar, BarError, BarInfo, BarKind, CardTiming, Clock, ConfigSpaceError, DmaAccess,
-    DmaMapError, Interrupt, InterruptError, ResetError, ResetLevel, SharedMemory,
+    DmaMapError, Interrupt, InterruptError, ResetError, ResetLevel, SharedMemory, lock,
 };
 use fpga_protocol::Nanos;
 use fpga_registers::Iova;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use fpga_card::config_space::CONFIG_SIZE;
+
+/// Time without a poll after which a card works by itself while a program waits for its descriptors.
+const ATTENDANT_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One opened card. See [`SimNetwork::backend`].
 #[derive(Debug)]
@@ -27,6 +32,8 @@ pub struct SimBackend {
     name: String,
     /// Shared by all backends of the card; `None` only while it is dropped.
     opened: Option<Arc<()>>,
+    /// Works while a program waits for the card's descriptors, once it has one.
+    attendant: Mutex<Option<Attendant>>,
 }
 
 impl SimNetwork {
@@ -52,6 +59,7 @@ impl SimNetwork {
             card,
             name: format!("mock:{number}"),
             opened: Some(opened),
+            attendant: Mutex::new(None),
         })
     }
 }
@@ -75,6 +83,8 @@ impl Drop for SimBackend {
         if !self.network.is_own() {
             return;
         }
+        // Its thread ends before the card is closed.
+        drop(lock(&self.attendant).take());
         let mut state = self.network.lock();
         // Dropped under the lock, so that of two backends that are dropped at the same time the second one closes the card.
         drop(self.opened.take());
@@ -237,6 +247,18 @@ impl Backend for SimBackend {
             return;
         }
         self.network.pause(Nanos::from(span));
+    }
+
+    fn work_unattended(&self) -> Result<(), InterruptError> {
+        if self.network.is_threaded() || !self.network.is_own() {
+            return Ok(());
+        }
+        let mut attendant = lock(&self.attendant);
+        if attendant.is_none() {
+            let started = Attendant::start(&self.network, ATTENDANT_INTERVAL);
+            *attendant = Some(started.map_err(|error| InterruptError::WaitFailed { source: error.into() })?);
+        }
+        Ok(())
     }
 
     /// Lets the simulated network work until the interrupt has arrived or `timeout` of virtual time has passed. Sleeps if the network has a

@@ -107,10 +107,12 @@ pub(crate) struct Engine {
     pub(super) backpressure: BackpressureStats,
     pub(super) failed: Option<ChannelError>,
     pub(super) process: Process,
-    /// The last wait was cancelled: an engine that does not stop is given up early.
+    /// The current stop does not wait long for the engine.
     pub(super) hurried: bool,
     /// The engine was told to stop for a cancellation: since when, on the card's clock, and how often its status was read since.
     pub(super) stopping: Option<(u64, u32)>,
+    /// Such a stop has ended before the engine was idle: a part of the run is in flight.
+    pub(crate) interrupted: bool,
     /// The last owner of a C2H stream stopped inside a packet.
     inside_packet: bool,
     /// Scratch space for lists, kept between calls.
@@ -191,6 +193,7 @@ impl Engine {
             process: card.process,
             hurried: false,
             stopping: None,
+            interrupted: false,
             inside_packet: false,
             list: Vec::new(),
             list_order: Vec::new(),

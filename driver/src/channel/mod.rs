@@ -261,6 +261,13 @@ macro_rules! common {
                 self.0.try_abort(limit).at(|| self.0.place())
             }
 
+            /// Returns whether a copy was cancelled before the engine had stopped: the next copy, [`abort`](Self::abort) and dropping the
+            /// channel wait for that first.
+            #[must_use]
+            pub fn is_stopping(&self) -> bool {
+                self.0.interrupted
+            }
+
             /// Returns the channel's interrupt as a file descriptor.
             ///
             /// # Errors

@@ -80,8 +80,9 @@ pub struct WaitOptions {
     /// Maximum total time of all waits of one call, on the same clock, for calls that wait several times ([`bulk`](crate::bulk)). Default:
     /// no limit.
     pub total: Duration,
-    /// Ends the wait with [`ChannelError::Cancelled`](crate::ChannelError::Cancelled). An engine that is stopped after that gets 25 ms, or
-    /// the time that its transfers need on the slowest link if that is longer. Default: none.
+    /// Ends the wait with [`ChannelError::Cancelled`](crate::ChannelError::Cancelled). A copy ([`bulk`](crate::bulk)) stops the engine after
+    /// that, for which it waits 25 ms, or the time that its transfers need on the slowest link if that is longer: then the engine
+    /// [is stopping](crate::H2cChannel::is_stopping). Default: none.
     pub cancel: Option<Cancellation>,
 }
 

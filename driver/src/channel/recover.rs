@@ -210,6 +210,15 @@ impl Engine {
         self.clear_status()
     }
 
+    /// As [`abort`](Self::abort) after a cancelled wait, whose caller wants to go on: an engine that does not stop within some milliseconds
+    /// is left running ([`ChannelError::Cancelled`]), and the next call that stops it waits for it.
+    pub(crate) fn abort_briefly(&mut self) -> Result<usize, ChannelError> {
+        self.hurried = true;
+        let aborted = self.abort();
+        self.hurried = false;
+        aborted
+    }
+
     pub(crate) fn abort(&mut self) -> Result<usize, ChannelError> {
         self.check_usable()?;
         if self.ring.operations() == 0 && !self.ring.is_open() {
@@ -303,6 +312,7 @@ impl Engine {
     fn stop_and_confirm(&mut self, limit: u64) -> Result<ChannelStatus, ChannelError> {
         self.stopping = None;
         self.request_stop()?;
+        self.interrupted = false;
         let mut flush = None;
         let stopped = self.confirm_idle(&mut flush, limit);
         if let Some(flush) = flush {
@@ -319,7 +329,9 @@ impl Engine {
         let receives = matches!((self.side, self.direction()), (Side::Stream, Direction::C2h));
         let card = Arc::clone(&self.card);
         let mut last = ChannelStatus::new();
-        let limit = if self.hurried { limit.min(self.stop_limit(Duration::ZERO)) } else { limit };
+        let hurry = self.stop_limit(Duration::ZERO);
+        let hurried = self.hurried && hurry < limit.min(card.idle_timeout());
+        let limit = if hurried { hurry } else { limit };
         // Some hardware still shows busy right after an error, so read again (quirk 4).
         let stopped = poll_until(&*card.backend, limit.min(card.idle_timeout()), |waited| {
             last = self.status()?;
@@ -332,7 +344,15 @@ impl Engine {
             }
             Ok::<_, ChannelError>(None)
         })?;
-        stopped.map_err(|waited| self.wedged(waited, last))
+        match stopped {
+            Ok(status) => Ok(status),
+            Err(waited) if hurried => {
+                // The caller wants to go on. What is posted stays in flight, and the next call that stops the engine waits longer.
+                self.interrupted = true;
+                Err(self.cancelled(waited))
+            }
+            Err(waited) => Err(self.wedged(waited, last)),
+        }
     }
 
     /// Handles a failed register access. The first call that detects that the device is gone or was reset ends everything in flight at

@@ -146,7 +146,6 @@ impl Engine {
         }
         // A cancellation does not wake a sleeping thread: sleep in short intervals.
         let longest_sleep = options.cancel.map_or(u64::MAX, |_| CANCEL_CHECK_NS);
-        self.hurried = false;
         // The channel was armed since the last interrupt: the next completion sends an interrupt.
         let mut listening = false;
         // The clock is read before each poll. This thread may lose the CPU between the two for longer than the timeout. Transfers that end
@@ -159,7 +158,6 @@ impl Engine {
             }
             let waited = deadline.waited(now);
             if options.cancel.is_some_and(|cancel| cancel.is_requested()) {
-                self.hurried = true;
                 break Err(self.cancelled(waited).into());
             }
             if deadline.is_over(now) {
@@ -323,7 +321,9 @@ impl Engine {
     }
 
     pub(crate) fn events(&self) -> Result<ChannelEvents, ChannelError> {
-        self.interrupt.clone().map(ChannelEvents).ok_or_else(|| self.no_interrupt())
+        let interrupt = self.interrupt.clone().ok_or_else(|| self.no_interrupt())?;
+        self.card.backend.work_unattended()?;
+        Ok(ChannelEvents(interrupt))
     }
 
     fn no_interrupt(&self) -> ChannelError {
@@ -331,7 +331,7 @@ impl Engine {
     }
 
     #[cold]
-    fn cancelled(&self, waited: u64) -> ChannelError {
+    pub(super) fn cancelled(&self, waited: u64) -> ChannelError {
         ChannelError::Cancelled { waited: Waited::new(&*self.card.backend, waited) }
     }
 

@@ -8,7 +8,7 @@ use fpga_vfio_user::VfioUserOpenError;
 use super::{Error, ErrorKind};
 use crate::advice::Advice;
 use crate::name::ChannelName;
-use crate::owner::{OwnerStartError, PROGRAM_VARIABLE};
+use crate::owner::OwnerStartError;
 use crate::silence::AllOnesCause;
 use crate::simulation::SimulationError;
 use crate::spec::CardSpecError;
@@ -128,9 +128,7 @@ impl ErrorKind for OpenError {
             Self::Spec(_) => Advice::NameCard,
             Self::Vfio(VfioOpenError::WrongDriver { address, .. }) => Advice::BindToVfio(*address),
             Self::UserLogic(cause) => cause.advice(),
-            Self::Owner(OwnerStartError::Program { .. }) => {
-                Advice::Text(format!("install fpgactl, or set {PROGRAM_VARIABLE} to its path").into())
-            }
+            Self::Owner(OwnerStartError::Program { .. }) => Advice::InstallOwner,
             Self::Owner(OwnerStartError::Folder { .. } | OwnerStartError::NotPrivate { .. }) => {
                 Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open")
             }

@@ -76,6 +76,14 @@ impl UserInterruptLine {
         lock(&self.state)
     }
 
+    /// Prepares for a program that waits for the descriptor by itself.
+    pub(super) fn expect_event_loop(&self) {
+        // Without a thread, a simulated card works only while it is polled: the program notices that nothing arrives.
+        if let Err(error) = self.backend().work_unattended() {
+            tracing::warn!(card = %self.claim.card.name, %error, "the simulated card works only while it is polled");
+        }
+    }
+
     pub(super) fn reported(&self) -> u64 {
         self.state().reported
     }

@@ -245,12 +245,14 @@ impl UserInterrupt {
 
 impl AsFd for UserInterrupt {
     fn as_fd(&self) -> BorrowedFd<'_> {
+        self.line.expect_event_loop();
         self.line.interrupt().as_fd()
     }
 }
 
 impl AsRawFd for UserInterrupt {
     fn as_raw_fd(&self) -> RawFd {
+        self.line.expect_event_loop();
         self.line.interrupt().as_raw_fd()
     }
 }

@@ -69,12 +69,14 @@ impl<'a> IntoIterator for &'a UserInterrupts {
 
 impl AsFd for UserInterrupts {
     fn as_fd(&self) -> BorrowedFd<'_> {
+        self.lines.iter().take(1).for_each(|first| first.line.expect_event_loop());
         self.any.as_fd()
     }
 }
 
 impl AsRawFd for UserInterrupts {
     fn as_raw_fd(&self) -> RawFd {
+        self.lines.iter().take(1).for_each(|first| first.line.expect_event_loop());
         self.any.as_raw_fd()
     }
 }
