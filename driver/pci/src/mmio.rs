@@ -57,6 +57,16 @@ pub trait Mmio: Send + Sync {
         self.write32(BarOffset::new(at.get() + 4), u32::from_le_bytes([b4, b5, b6, b7]))
     }
 
+    /// Writes one or two bytes at a multiple of their number, and no others (byte enables of the bus). The default refuses it: a read and a
+    /// write of the whole word would have the effects of both on a register. Not every design takes such writes.
+    ///
+    /// # Errors
+    /// See [`MmioError`].
+    fn write_narrow(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        check_narrow(at, from, self.size())?;
+        Err(MmioError::Misaligned { at, width: 4 })
+    }
+
     /// Reads a block as consecutive 32-bit words in ascending order. Offset and length are multiples of 4. A copy routine of the C library
     /// is not used, because its widths, orders and repetitions may have effects on a device.
     ///
@@ -100,6 +110,17 @@ pub fn check_access(at: BarOffset, width: u64, end: u64) -> Result<(), MmioError
         return Err(MmioError::Misaligned { at, width });
     }
     Ok(())
+}
+
+/// Checks a write of one or two bytes.
+///
+/// # Errors
+/// As [`check_access`]; [`MmioError::Misaligned`] for another number of bytes.
+pub fn check_narrow(at: BarOffset, from: &[u8], end: u64) -> Result<(), MmioError> {
+    match from.len() {
+        1 | 2 => check_access(at, from.len() as u64, end),
+        _ => Err(MmioError::Misaligned { at, width: 4 }),
+    }
 }
 
 /// Checks a block of 32-bit words.
@@ -192,6 +213,14 @@ impl Bar {
     /// As [`read32`](Self::read32).
     pub fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
         self.mmio.write64(self.place(at, 8)?, value)
+    }
+
+    /// Writes one or two bytes; see [`Mmio::write_narrow`].
+    ///
+    /// # Errors
+    /// As [`read32`](Self::read32).
+    pub fn write_narrow(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        self.mmio.write_narrow(self.place(at, from.len() as u64)?, from)
     }
 
     /// Reads a block word by word; see [`Mmio::read_block`].

@@ -3,6 +3,7 @@
 use crate::network::SimNetwork;
 use crate::state::{CardFailure, Slot, State};
 use crate::threaded::{NotPosted, StaleBar};
+use fpga_pci::mmio::check_narrow;
 use fpga_pci::{Mmio, MmioError};
 use fpga_registers::BarOffset;
 
@@ -99,6 +100,11 @@ impl Mmio for SimBar {
     fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
         self.check(at, 8, 8)?;
         self.write(at, &value.to_le_bytes())
+    }
+
+    fn write_narrow(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        check_narrow(at, from, self.size)?;
+        self.write(at, from)
     }
 
     fn read_block(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {

@@ -8,7 +8,7 @@ use fpga_registers::BarOffset;
 use super::connection::ServerConnection;
 use super::error::protocol;
 use super::wire::{RegionAccess, Reply, Request, region};
-use fpga_pci::mmio::{Liveness, MappedBar, check_access};
+use fpga_pci::mmio::{Liveness, MappedBar, check_access, check_narrow};
 use fpga_pci::{ConfigSpaceError, Mmio, MmioError, ServerError, config};
 
 /// Region of the device with the server's region number.
@@ -171,6 +171,14 @@ impl Mmio for ServedBar {
         match self.begin(at, 8)? {
             Some(mapped) => mapped.write64(at, value),
             None => self.write(at, &value.to_le_bytes()),
+        }
+    }
+
+    fn write_narrow(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        check_narrow(at, from, self.region.size)?;
+        match self.begin(at, from.len() as u64)? {
+            Some(mapped) => mapped.write_narrow(at, from),
+            None => self.write(at, from),
         }
     }
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use volatile_register::RW;
 
 use super::bus_error::{AreaGuard, GONE};
-use super::{Mmio, check_access};
+use super::{Mmio, check_access, check_narrow};
 use crate::{MmioError, OsError};
 
 /// State of the device that a mapped BAR checks.
@@ -222,6 +222,16 @@ impl Mmio for MappedBar {
         match self.begin(at, 8)? {
             Some(area) => area.write(at, value.to_le()),
             None => self.write_file(at, &value.to_le_bytes())?,
+        }
+        Ok(())
+    }
+
+    fn write_narrow(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        check_narrow(at, from, self.size)?;
+        match (self.begin(at, from.len() as u64)?, from) {
+            (Some(area), &[byte]) => area.write(at, byte),
+            (Some(area), &[low, high]) => area.write(at, u16::from_ne_bytes([low, high])),
+            _ => self.write_file(at, from)?,
         }
         Ok(())
     }

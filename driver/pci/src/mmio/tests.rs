@@ -186,6 +186,27 @@ fn bar_wide_and_block_accesses_are_ascending_words() {
 }
 
 #[test]
+fn bar_narrow_write_changes_its_bytes_only() {
+    let areas: [&[core::ops::Range<u64>]; 2] = [&FIRST_PAGE, &[]];
+    for areas in areas {
+        let (bar, ..) = mapped(areas);
+        bar.write32(at(8), 0x4433_2211).unwrap();
+        bar.write_narrow(at(9), &[0x55]).unwrap();
+        bar.write_narrow(at(10), &[0x66, 0x77]).unwrap();
+        assert_eq!(bar.read32(at(8)), Ok(0x7766_5511));
+        assert_eq!(bar.write_narrow(at(9), &[0; 2]), Err(MmioError::Misaligned { at: at(9), width: 2 }));
+        assert_eq!(bar.write_narrow(at(8), &[0; 3]), Err(MmioError::Misaligned { at: at(8), width: 4 }));
+        let beyond = MmioError::OutOfRange { at: at(SIZE), width: 1, end: SIZE };
+        assert_eq!(bar.write_narrow(at(SIZE), &[0]), Err(beyond));
+    }
+    // A backend without byte enables refuses it, and writes nothing.
+    let recorder = Arc::new(Recorder(Mutex::new(Vec::new())));
+    let bar = Bar::new(Arc::<Recorder>::clone(&recorder) as Arc<dyn Mmio>);
+    assert_eq!(bar.write_narrow(at(5), &[1]), Err(MmioError::Misaligned { at: at(5), width: 4 }));
+    assert!(recorder.0.lock().unwrap().is_empty());
+}
+
+#[test]
 fn bar_subview_access_beyond_end_is_refused() {
     let bar = Bar::new(Arc::new(Recorder(Mutex::new(Vec::new()))));
     let part = bar.slice(at(0x40), 0x20).unwrap();
