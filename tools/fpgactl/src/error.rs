@@ -838,6 +838,9 @@ impl CliError {
             Self::Network { source, .. } => machine_advice::transfer(source),
             Self::Mmio { source, .. } | Self::OutsideBar { source, .. } => source.help(),
             Self::Bar { source, .. } => source.help(),
+            Self::Run(xdma_compat::RunError::Nested { .. }) => {
+                Some("start both programs below one `fpgactl run`".into())
+            }
             _ => self.advice().map(|advice| advice::render(&advice).into()),
         }
         .map(Into::into)

@@ -1,6 +1,5 @@
 //! A card behind device files.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use fpga_driver::{Card, Direction};
@@ -8,6 +7,7 @@ use fpga_pci::Bar;
 
 use crate::dma::Channel;
 use crate::events::Lines;
+use crate::lock::ChannelLock;
 use crate::node::Node;
 
 /// A card whose device files programs may open.
@@ -17,8 +17,8 @@ pub struct Device {
     control: Bar,
     user: Option<Bar>,
     bypass: Option<Bar>,
-    h2c: Vec<Mutex<Channel>>,
-    c2h: Vec<Mutex<Channel>>,
+    h2c: Vec<ChannelLock>,
+    c2h: Vec<ChannelLock>,
     pub(crate) lines: Lines,
     /// Maximum duration of a transfer.
     pub(crate) timeout: Duration,
@@ -30,7 +30,7 @@ impl Device {
     pub fn new(card: Card, bypass: Option<Bar>, timeout: Duration) -> Self {
         let xdma = &card.info().xdma;
         let channels = |direction, count: u8| {
-            (0..count).map(|number| Mutex::new(Channel::new(direction, number))).collect()
+            (0..count).map(|number| ChannelLock::new(Channel::new(direction, number))).collect()
         };
         Self {
             control: card.dma_bar().clone(),
@@ -53,6 +53,24 @@ impl Device {
         }
     }
 
+    /// All nodes of the card.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = Node> + '_ {
+        let channels = || 0..u8::try_from(self.h2c.len().max(self.c2h.len())).unwrap_or(u8::MAX);
+        let events = 0..fpga_registers::xdma::MAX_USER_INTERRUPTS;
+        [Node::Control, Node::User, Node::Bypass]
+            .into_iter()
+            .chain(channels().flat_map(|number| {
+                [
+                    Node::H2c(number),
+                    Node::C2h(number),
+                    Node::BypassOf(true, number),
+                    Node::BypassOf(false, number),
+                ]
+            }))
+            .chain(events.map(Node::Events))
+            .filter(|node| self.has(*node))
+    }
+
     /// Registers behind `node`.
     pub(crate) const fn bar(&self, node: Node) -> Option<&Bar> {
         match node {
@@ -69,7 +87,7 @@ impl Device {
     }
 
     /// Channel behind `node`.
-    pub(crate) fn channel(&self, node: Node) -> Option<&Mutex<Channel>> {
+    pub(crate) fn channel(&self, node: Node) -> Option<&ChannelLock> {
         match node {
             Node::H2c(number) => self.h2c.get(usize::from(number)),
             Node::C2h(number) => self.c2h.get(usize::from(number)),

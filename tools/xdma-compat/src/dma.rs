@@ -6,13 +6,15 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fpga_driver::{
-    C2hChannel, C2hStream, Card, CardAddr, ChannelOptions, Direction, H2cChannel, H2cStream, MemoryHandle,
-    Ticket, WaitOptions,
+    C2hChannel, C2hStream, Card, CardAddr, ChannelError, ChannelOptions, Direction, H2cChannel, H2cStream,
+    MemoryHandle, Ticket, WaitOptions,
 };
 use fpga_pci::SharedSlice;
 use rustix::io::Errno;
 
+use crate::events::SIGNAL_CHECK;
 use crate::memory::{Memory, Part};
+use crate::process::Wait;
 
 /// Bytes of a slot.
 const SLOT: usize = 256 << 10;
@@ -28,6 +30,8 @@ const MAX_PACKET: u64 = (1 << 28) - 4096;
 pub(crate) enum TransferError {
     /// The program's arguments are wrong.
     Refused(Errno),
+    /// A signal arrived, or the program has ended. The transfer was stopped.
+    Interrupted,
     /// The card or the driver reports an error.
     Failed(String),
 }
@@ -52,13 +56,15 @@ fn failed(error: &dyn core::error::Error) -> TransferError {
 /// Parameters of a call.
 pub(crate) struct Request<'a> {
     /// Memory of the program.
-    pub(crate) memory: Memory,
+    pub(crate) memory: Memory<'a>,
     /// Parts of it, in order.
     pub(crate) parts: &'a [Part],
     /// Card address of the first byte.
     pub(crate) address: u64,
     /// Maximum duration.
     pub(crate) timeout: Duration,
+    /// Signals that end a wait early.
+    pub(crate) wait: Option<Wait<'a>>,
     /// Called before a wait that may take long.
     pub(crate) blocks: &'a mut dyn FnMut(),
 }
@@ -71,16 +77,16 @@ pub(crate) struct Channel {
     /// Every beat has the same card address (`IOCTL_XDMA_ADDRMODE_SET`).
     pub(crate) fixed: bool,
     engine: Option<Box<Engine>>,
+    /// Of a stream: rest of a packet that no program has got yet.
+    rest: VecDeque<u8>,
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "boxed as a whole")]
 enum Engine {
     Write(H2cChannel, MemoryHandle),
     Read(C2hChannel, MemoryHandle),
     Send(H2cStream),
-    /// With the rest of a packet that was longer than the program's buffer.
-    Receive(C2hStream, VecDeque<u8>),
+    Receive(C2hStream),
 }
 
 /// Channels of both directions, as far as transfers of registered memory need them.
@@ -114,7 +120,10 @@ macro_rules! memory_mapped {
             }
 
             fn end(&mut self, ticket: Ticket, request: &mut Request<'_>) -> Result<(), TransferError> {
-                wait_for!(self, ticket, request)
+                // A signal does not stop it: the card ends it soon.
+                wait_for!(self, ticket, request, |request: &mut Request<'_>| {
+                    request.wait.as_ref().is_some_and(Wait::has_ended)
+                })
             }
 
             fn stop(&mut self) {
@@ -129,20 +138,29 @@ macro_rules! memory_mapped {
 
 /// Waits for a ticket, at first without giving up the turn to receive calls.
 macro_rules! wait_for {
-    ($channel:expr, $ticket:expr, $request:expr) => {{
+    ($channel:expr, $ticket:expr, $request:expr, $is_interrupted:expr) => {{
         let begun = Instant::now();
         loop {
             $channel.poll().map_err(|error| failed(&error))?;
             if $channel.has_ended($ticket) {
                 break;
             }
-            if begun.elapsed() > SHORT {
-                ($request.blocks)();
-                let options = WaitOptions::default().timeout($request.timeout);
-                $channel.wait_ended($ticket, options).map_err(|error| failed(&error))?;
-                break;
+            if begun.elapsed() <= SHORT {
+                $channel.relax();
+                continue;
             }
-            $channel.relax();
+            ($request.blocks)();
+            let left = $request.timeout.saturating_sub(begun.elapsed());
+            match $channel.wait_ended($ticket, WaitOptions::default().timeout(left.min(SIGNAL_CHECK))) {
+                Ok(_) => break,
+                Err(error)
+                    if matches!(error.kind, ChannelError::TimedOut { .. })
+                        && begun.elapsed() < $request.timeout => {}
+                Err(error) => return Err(failed(&error)),
+            }
+            if $is_interrupted($request) {
+                return Err(TransferError::Interrupted);
+            }
         }
         // Successes of registered memory are only counted.
         let mut outcome = Ok(());
@@ -160,7 +178,7 @@ memory_mapped!(C2hChannel);
 
 impl Channel {
     pub(crate) const fn new(direction: Direction, number: u8) -> Self {
-        Self { direction, number, fixed: false, engine: None }
+        Self { direction, number, fixed: false, engine: None, rest: VecDeque::new() }
     }
 
     /// Sets whether every beat has the same card address.
@@ -189,13 +207,24 @@ impl Channel {
             Engine::Write(channel, memory) => write(channel, *memory, request),
             Engine::Read(channel, memory) => read(channel, *memory, request),
             Engine::Send(stream) => send(stream, card, request),
-            Engine::Receive(stream, rest) => receive(stream, rest, request),
+            Engine::Receive(stream) => receive(stream, &mut self.rest, request),
         };
-        if matches!(result, Err(TransferError::Failed(_))) {
+        if matches!(result, Err(TransferError::Failed(_) | TransferError::Interrupted)) {
             // Dropping it stops the engine; its next user gets a fresh one.
             self.engine = None;
         }
         result
+    }
+
+    /// Whether bytes of a packet remain that no program has got yet.
+    pub(crate) fn has_rest(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    /// Takes bytes that a program has got.
+    pub(crate) fn take_rest(&mut self, length: u64) {
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(self.rest.len());
+        self.rest.drain(..length);
     }
 
     /// Transfers `size` bytes of unspecified content at card address 0, or as a packet.
@@ -203,13 +232,16 @@ impl Channel {
         let mut bytes = vec![0_u8; usize::try_from(size).unwrap_or(0)];
         let own = Part { address: bytes.as_mut_ptr().expose_provenance() as u64, length: size.into() };
         let mut request = Request {
-            memory: Memory::of(std::process::id()),
+            memory: Memory::own(),
             parts: &[own],
             address: 0,
             timeout,
+            wait: None,
             blocks: &mut || (),
         };
-        self.transfer(card, &mut request).map(|_| ())
+        let moved = self.transfer(card, &mut request)?;
+        self.take_rest(moved);
+        Ok(())
     }
 
     fn open(&self, card: &Card) -> Result<Engine, TransferError> {
@@ -230,7 +262,7 @@ impl Channel {
             (Direction::H2c, true) => Engine::Send(card.h2c_stream(number).map_err(|error| failed(&error))?),
             (Direction::C2h, true) => {
                 let stream = card.c2h_stream(number).map_err(|error| failed(&error))?;
-                Engine::Receive(stream, VecDeque::new())
+                Engine::Receive(stream)
             }
         })
     }
@@ -363,10 +395,14 @@ fn send(stream: &mut H2cStream, card: &Card, request: &mut Request<'_>) -> Resul
         at += length;
     }
     let ticket = stream.submit(buffer).map_err(|refused| failed(&refused.error))?;
-    wait_for!(stream, ticket, request).map(|()| length)
+    // The other side of a stream may never take it.
+    wait_for!(stream, ticket, request, |request: &mut Request<'_>| {
+        request.wait.as_mut().and_then(Wait::interruption).is_some()
+    })
+    .map(|()| length)
 }
 
-/// Receives one packet, or as much of it as fits into the parts; the next call continues.
+/// Receives one packet, or as much of it as fits into the parts; the next call continues. Its bytes remain in `rest`.
 fn receive(
     stream: &mut C2hStream,
     rest: &mut VecDeque<u8>,
@@ -379,23 +415,34 @@ fn receive(
                 rest.extend(packet.to_vec());
                 break;
             }
-            if begun.elapsed() > SHORT {
-                (request.blocks)();
-                let options = WaitOptions::default().timeout(request.timeout);
-                let packet = stream.wait_packet(options).map_err(|error| failed(&error))?;
-                rest.extend(packet.to_vec());
-                break;
+            if begun.elapsed() <= SHORT {
+                stream.relax();
+                continue;
             }
-            stream.relax();
+            (request.blocks)();
+            let left = request.timeout.saturating_sub(begun.elapsed());
+            match stream.wait_packet(WaitOptions::default().timeout(left.min(SIGNAL_CHECK))) {
+                Ok(packet) => {
+                    rest.extend(packet.to_vec());
+                    break;
+                }
+                Err(error) if error.is_timeout() && begun.elapsed() < request.timeout => {}
+                Err(error) => return Err(failed(&error)),
+            }
+            if let Some(error) = request.wait.as_mut().and_then(Wait::interruption) {
+                return Err(error.into());
+            }
         }
     }
-    let mut done = 0;
+    let mut done = 0_usize;
     for part in request.parts {
-        let length = usize::try_from(part.length).unwrap_or(usize::MAX).min(rest.len());
-        let bytes: Vec<u8> = rest.iter().take(length).copied().collect();
-        request.memory.write(part.address, &bytes)?;
-        rest.drain(..length);
-        done += length as u64;
+        let length = usize::try_from(part.length).unwrap_or(usize::MAX).min(rest.len() - done);
+        let bytes: Vec<u8> = rest.iter().skip(done).take(length).copied().collect();
+        match request.memory.write(part.address, &bytes) {
+            Ok(()) => done += length,
+            Err(Errno::FAULT) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(done)
+    Ok(done as u64)
 }

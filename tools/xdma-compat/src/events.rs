@@ -69,8 +69,8 @@ impl Lines {
 }
 
 impl Line {
-    /// Descriptor for programs.
-    pub(crate) fn descriptor(&self) -> impl AsFd {
+    /// Descriptor that programs open anew.
+    pub(crate) fn descriptor(&self) -> impl AsFd + '_ {
         &self.read
     }
 
@@ -97,6 +97,14 @@ impl Line {
         let mut ready = [PollFd::new(&self.read, PollFlags::IN)];
         let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
         poll(&mut ready, Some(&limit)).is_ok_and(|count| count > 0)
+    }
+
+    /// Makes a taken event pending again.
+    pub(crate) fn put_back(&self) {
+        let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_pending(Duration::ZERO) {
+            let _ = rustix::io::write(&self.write, &[1]);
+        }
     }
 
     /// Takes the pending event. Returns whether there was one: of two readers one gets it.

@@ -1,20 +1,18 @@
-//! `ioctl` on device files (`cdev_sgdma.h`, `cdev_ctrl.h` of the vendor's driver), and asynchronous I/O.
-
-use std::os::fd::OwnedFd;
+//! `ioctl` on device files (`cdev_sgdma.h`, `cdev_ctrl.h` of the vendor's driver).
 
 use fpga_pci::PciAddress;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::device::Device;
 use crate::files::OpenFile;
 use crate::layout::{half, put, word};
-use crate::listener::{Answer, Call};
+use crate::listener::Call;
 use crate::memory::{Memory, Part};
 use crate::node::Node;
 use crate::performance::RESULT_BYTES;
+use crate::process::Wait;
 use crate::registers::Access;
-use crate::server::{Supervisor, Turn, lock};
+use crate::server::{Reply, Supervisor, Turn};
 
 const PERFORMANCE_START: u64 = 0x4008_7101;
 const PERFORMANCE_STOP: u64 = 0x4008_7102;
@@ -29,10 +27,9 @@ const OFFLINE: u64 = 0x7802;
 const ONLINE: u64 = 0x7803;
 /// First word of a program's information request (`XDMA_XCL_MAGIC`).
 const INFO_MAGIC: u32 = 0x586C_0C6C;
-/// Bytes of `struct xdma_ioc_info`, of `struct xdma_aperture_ioctl` and of `struct iocb`.
+/// Bytes of `struct xdma_ioc_info` and of `struct xdma_aperture_ioctl`.
 const INFO_BYTES: usize = 40;
 const APERTURE_BYTES: usize = 48;
-const REQUEST_BYTES: usize = 64;
 /// Version of the driver whose interface this is, 2025.2.0 (`DRV_MOD_VERSION_NUMBER`).
 const DRIVER_VERSION: u32 = 2025 * 1000 + 2 * 100;
 
@@ -51,7 +48,7 @@ impl Supervisor {
         let request = request & u64::from(u32::MAX);
         match open.file.node {
             Node::H2c(_) | Node::C2h(_) => self.channel_control(call, device, open, request, address, turn),
-            Node::Control | Node::User => register_control(call, device, request, address),
+            Node::Control | Node::User => register_control(self.memory(call), device, request, address),
             Node::Bypass | Node::BypassOf(..) | Node::Events(_) => Err(Errno::NOTTY),
         }
     }
@@ -66,7 +63,7 @@ impl Supervisor {
         turn: &mut Turn<'_>,
     ) -> Result<u64, Errno> {
         let channel = device.channel(open.file.node).ok_or(Errno::NODEV)?;
-        let memory = Memory::of(call.thread);
+        let (memory, mut wait) = (self.memory(call), Wait::new(&self.listener, call));
         match request {
             PERFORMANCE_START => {
                 let wanted: [u8; RESULT_BYTES] = memory.value(address)?;
@@ -80,10 +77,10 @@ impl Supervisor {
             PERFORMANCE_GET => memory.write(address, &self.measurements.get(device, open.file)?)?,
             ADDRESS_MODE_SET => {
                 let fixed = i32::from_ne_bytes(memory.value(address)?) != 0;
-                lock(channel, turn).set_fixed(fixed);
+                channel.lock_for(|| turn.give_up(), &mut wait)?.channel.set_fixed(fixed);
             }
             ADDRESS_MODE_GET => {
-                let fixed = i32::from(lock(channel, turn).fixed);
+                let fixed = i32::from(channel.lock_for(|| turn.give_up(), &mut wait)?.channel.fixed);
                 memory.write(address, &fixed.to_ne_bytes())?;
             }
             ALIGNMENT_GET => {
@@ -106,7 +103,7 @@ impl Supervisor {
         at: u64,
         turn: &mut Turn<'_>,
     ) -> Result<(), Errno> {
-        let memory = Memory::of(call.thread);
+        let memory = self.memory(call);
         let mut request: [u8; APERTURE_BYTES] = memory.value(at)?;
         let (base, buffer, length) = (word(&request, 0), word(&request, 16), word(&request, 24));
         let aperture = half(&request, 8);
@@ -118,7 +115,7 @@ impl Supervisor {
         while done < length {
             let piece = (length - done).min(u64::from(aperture));
             let part = Part { address: buffer.wrapping_add(done), length: piece };
-            match self.transfer(call, open, access, &[part], Some(base), turn) {
+            match self.transfer(call, open, access, &[part], Some(base), Reply::Later, turn) {
                 Ok(moved) if moved > 0 => done += moved,
                 Ok(_) => break,
                 Err(error) => {
@@ -134,89 +131,12 @@ impl Supervisor {
         memory.write(at, &request)?;
         result
     }
-
-    /// `io_submit`. The transfers on channels are executed first. Then the kernel executes the same requests on the empty memory files, so
-    /// that `io_getevents` reports them: a write to it is dropped with the next request, and a read finds the data there.
-    pub(crate) fn submit(&self, call: &Call, count: u64, address: u64, turn: &mut Turn<'_>) -> Answer {
-        match self.submit_all(call, count, address, turn) {
-            Ok(()) => Answer::Continue,
-            Err(error) => Answer::Failure(error),
-        }
-    }
-
-    fn submit_all(&self, call: &Call, count: u64, address: u64, turn: &mut Turn<'_>) -> Result<(), Errno> {
-        let memory = Memory::of(call.thread);
-        for index in 0..count.min(1 << 16) {
-            let Ok(request) = memory.value(address.wrapping_add(8 * index)) else { return Ok(()) };
-            let Ok(request) = memory.value::<REQUEST_BYTES>(u64::from_ne_bytes(request)) else {
-                return Ok(());
-            };
-            let descriptor = u64::from(half(&request, 20));
-            let Some(open) = self.files.find(call.thread, descriptor) else { continue };
-            if !matches!(open.file.node, Node::H2c(_) | Node::C2h(_)) {
-                return Err(Errno::INVAL);
-            }
-            let (buffer, bytes, offset) = (word(&request, 24), word(&request, 32), word(&request, 40));
-            // Operations: IOCB_CMD_PREAD, PWRITE, PREADV, PWRITEV (`linux/aio_abi.h`).
-            let (access, list) = match half(&request, 16) & 0xFFFF {
-                0 => (Access::Read, false),
-                1 => (Access::Write, false),
-                7 => (Access::Read, true),
-                8 => (Access::Write, true),
-                _ => return Err(Errno::INVAL),
-            };
-            let parts = if list {
-                memory.parts(buffer, bytes)?
-            } else {
-                vec![Part { address: buffer, length: bytes }]
-            };
-            let moved = self.transfer(call, &open, access, &parts, Some(offset), turn)?;
-            let file = own_file(call, descriptor)?;
-            // What earlier requests have put there.
-            rustix::fs::ftruncate(&file, 0)?;
-            if access == Access::Read {
-                fill(&file, memory, &parts, offset, moved)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Opens the memory file behind a program's descriptor.
-fn own_file(call: &Call, descriptor: u64) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(
-        format!("/proc/{}/fd/{descriptor}", call.thread),
-        OFlags::RDWR | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-}
-
-/// Copies the data that a read has put into a program's memory to the file.
-fn fill(file: &OwnedFd, memory: Memory, parts: &[Part], offset: u64, moved: u64) -> Result<(), Errno> {
-    let mut done = 0;
-    let mut bytes = vec![0; 64 << 10];
-    for part in parts {
-        let mut at = 0;
-        while at < part.length && done < moved {
-            let length = (part.length - at).min(moved - done).min(bytes.len() as u64);
-            let piece = bytes.get_mut(..usize::try_from(length).unwrap_or(0)).unwrap_or_default();
-            memory.read(part.address.wrapping_add(at), piece)?;
-            let written = rustix::io::pwrite(file, piece, offset.wrapping_add(done))?;
-            if written == 0 {
-                return Err(Errno::IO);
-            }
-            at += written as u64;
-            done += written as u64;
-        }
-    }
-    Ok(())
 }
 
 /// `ioctl` on a file of registers.
-fn register_control(call: &Call, device: &Device, request: u64, address: u64) -> Result<u64, Errno> {
+fn register_control(memory: Memory<'_>, device: &Device, request: u64, address: u64) -> Result<u64, Errno> {
     match request {
         INFO => {
-            let memory = Memory::of(call.thread);
             if u32::from_ne_bytes(memory.value(address)?) != INFO_MAGIC {
                 return Err(Errno::NOTTY);
             }

@@ -6,6 +6,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::ioctl::opcode;
 
+use crate::filter;
+
 const RECEIVE: rustix::ioctl::Opcode = opcode::read_write::<libc::seccomp_notif>(b'!', 0);
 const SEND: rustix::ioctl::Opcode = opcode::read_write::<libc::seccomp_notif_resp>(b'!', 1);
 const IS_VALID: rustix::ioctl::Opcode = opcode::write::<u64>(b'!', 2);
@@ -28,6 +30,8 @@ pub(crate) struct Call {
     pub(crate) number: libc::c_long,
     /// Its arguments.
     pub(crate) arguments: [u64; 6],
+    /// Whether it is a call of a 32-bit program's interface.
+    pub(crate) is_foreign: bool,
 }
 
 /// Answer to a call.
@@ -82,11 +86,13 @@ impl Listener {
             let mut notification: libc::seccomp_notif = unsafe { core::mem::zeroed() };
             // An error means that the caller was killed meanwhile.
             if self.control(RECEIVE, &mut notification).is_ok() {
+                let libc::seccomp_data { nr, arch, args, .. } = notification.data;
                 return Some(Call {
                     id: notification.id,
                     thread: notification.pid,
-                    number: libc::c_long::from(notification.data.nr),
-                    arguments: notification.data.args,
+                    number: libc::c_long::from(nr),
+                    arguments: args,
+                    is_foreign: arch != filter::ARCHITECTURE,
                 });
             }
         }
@@ -98,19 +104,22 @@ impl Listener {
         self.control(IS_VALID, &mut id).is_ok()
     }
 
-    /// Answers a call. One whose thread was killed needs no answer.
-    pub(crate) fn answer(&self, call: &Call, answer: Answer) {
+    /// Answers a call.
+    ///
+    /// # Errors
+    /// The caller was killed meanwhile, and does not see the answer.
+    pub(crate) fn answer(&self, call: &Call, answer: Answer) -> Result<(), Errno> {
         let (val, error, flags) = match answer {
             Answer::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE),
             // The kernel's number for an error is negative.
             Answer::Failure(error) => (0, -error.raw_os_error(), 0),
             // A return value has any bit pattern.
             Answer::Value(value) => (i64::from_ne_bytes(value.to_ne_bytes()), 0, 0),
-            Answer::Sent => return,
+            Answer::Sent => return Ok(()),
         };
         let mut response =
             libc::seccomp_notif_resp { id: call.id, val, error, flags: u32::try_from(flags).unwrap_or(0) };
-        let _ = self.control(SEND, &mut response);
+        self.control(SEND, &mut response).map(|_| ())
     }
 
     /// Gives the caller a duplicate of `descriptor`, and answers its call with the number.

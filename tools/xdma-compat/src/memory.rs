@@ -5,17 +5,19 @@ use core::ffi::c_void;
 use fpga_pci::SharedSlice;
 use rustix::io::Errno;
 
-use crate::listener::last_error;
+use crate::listener::{Call, Listener, last_error};
 
 /// Maximum length of a path (`linux/limits.h`).
 const PATH_MAX: usize = 4096;
 /// A string is read up to the end of such a unit: the smallest page of any machine, so the read never leaves mapped memory.
 const PAGE: u64 = 4096;
 
-/// Memory of the program that `thread` belongs to.
+/// Memory of the program that a thread belongs to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory {
+pub(crate) struct Memory<'a> {
     thread: libc::pid_t,
+    /// The call that the memory is accessed for. Only while it waits, the thread's number is certainly its own.
+    call: Option<(&'a Listener, &'a Call)>,
 }
 
 /// Part of a program's memory, as `readv` names it (`struct iovec`).
@@ -34,10 +36,35 @@ enum Way {
     ToProgram,
 }
 
-impl Memory {
-    pub(crate) fn of(thread: u32) -> Self {
-        // Thread numbers are positive and have at most 22 bits.
-        Self { thread: libc::pid_t::try_from(thread).unwrap_or(-1) }
+impl Memory<'static> {
+    /// Memory of a thread that this process traces, and that has stopped.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const fn of_stopped(thread: libc::pid_t) -> Self {
+        Self { thread, call: None }
+    }
+
+    /// Memory of this process.
+    pub(crate) fn own() -> Self {
+        // Process numbers are positive and have at most 22 bits.
+        Self { thread: libc::pid_t::try_from(std::process::id()).unwrap_or(-1), call: None }
+    }
+}
+
+impl<'a> Memory<'a> {
+    /// Memory of the caller of `call`, while the call waits.
+    pub(crate) fn of(listener: &'a Listener, call: &'a Call) -> Self {
+        Self { thread: libc::pid_t::try_from(call.thread).unwrap_or(-1), call: Some((listener, call)) }
+    }
+
+    /// Checks that the memory is still that of the caller.
+    ///
+    /// # Errors
+    /// `ESRCH`: the caller has ended.
+    pub(crate) fn check(self) -> Result<(), Errno> {
+        match self.call {
+            Some((listener, call)) if !listener.is_waiting(call) => Err(Errno::SRCH),
+            _ => Ok(()),
+        }
     }
 
     /// Copies `into.len()` bytes at `address` to `into`.
@@ -136,6 +163,7 @@ impl Memory {
             return Ok(());
         }
         let Ok(at) = usize::try_from(address) else { return Err(Errno::FAULT) };
+        self.check()?;
         let remote =
             libc::iovec { iov_base: core::ptr::without_provenance_mut::<c_void>(at), iov_len: local.iov_len };
         // SAFETY: the caller vouches for `local`. `remote` is in the other process: the kernel checks it against that process's mappings.

@@ -23,6 +23,25 @@ pub(crate) enum Node {
     Events(u8),
 }
 
+/// Folder of links to device files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Folder {
+    /// `/dev/xdma`.
+    Cards,
+    /// `/dev/xdma/card0`.
+    Card(usize),
+}
+
+impl Folder {
+    /// Name of the first one in `/dev`.
+    pub(crate) const NAME: &str = "xdma";
+
+    /// Card of a name in `/dev/xdma`.
+    pub(crate) fn card(name: &[u8]) -> Option<usize> {
+        number(core::str::from_utf8(name).ok()?.strip_prefix("card")?)
+    }
+}
+
 /// Device file of one of several cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct DeviceFile {
@@ -32,20 +51,29 @@ pub(crate) struct DeviceFile {
     pub(crate) node: Node,
 }
 
-/// Common start of the paths of all device files.
-pub(crate) const PREFIX: &[u8] = b"/dev/xdma";
-
 impl DeviceFile {
-    /// Device file with this absolute path, which has no `.`, `..` or empty components. `None`: no path of the driver.
-    pub(crate) fn of_path(path: &[u8]) -> Option<Self> {
-        let rest = core::str::from_utf8(path.strip_prefix(PREFIX)?).ok()?;
-        match rest.strip_prefix("/card") {
-            Some(rest) => {
-                let (card, name) = rest.split_once('/')?;
-                Some(Self { card: number(card)?, node: linked(name)? })
-            }
-            None => Self::of_name(path.get(b"/dev/".len()..)?),
+    /// Device file behind a link in the folder of `card`, such as `h2c0`.
+    pub(crate) fn of_link(card: usize, name: &[u8]) -> Option<Self> {
+        Some(Self { card, node: linked(core::str::from_utf8(name).ok()?)? })
+    }
+
+    /// Name of the link, in the folder of the card.
+    pub(crate) fn link(&self) -> String {
+        match self.node {
+            Node::H2c(channel) => format!("h2c{channel}"),
+            Node::C2h(channel) => format!("c2h{channel}"),
+            Node::Control => "control".to_owned(),
+            Node::User => "user".to_owned(),
+            Node::Bypass => "bypass".to_owned(),
+            Node::BypassOf(true, channel) => format!("bypass_h2c{channel}"),
+            Node::BypassOf(false, channel) => format!("bypass_c2h{channel}"),
+            Node::Events(line) => format!("events{line}"),
         }
+    }
+
+    /// Target of the link.
+    pub(crate) fn link_target(&self) -> String {
+        format!("../../{self}")
     }
 
     /// Device file with this name, such as `xdma0_h2c_0`.
@@ -88,7 +116,7 @@ fn plain(name: &str) -> Option<Node> {
 fn linked(name: &str) -> Option<Node> {
     plain(name).filter(|node| matches!(node, Node::Control | Node::User | Node::Bypass)).or_else(|| {
         let kind = name.trim_end_matches(|last: char| last.is_ascii_digit());
-        numbered(kind.trim_end_matches('_'), number(name.get(kind.len()..)?)?)
+        numbered(kind, number(name.get(kind.len()..)?)?)
     })
 }
 
@@ -104,10 +132,11 @@ fn numbered(kind: &str, index: usize) -> Option<Node> {
     }
 }
 
-/// Number of at most three digits, without sign.
+/// Number of at most three digits, without sign and leading zeros.
 fn number(text: &str) -> Option<usize> {
     let digits = (1..=3).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
+    let is_plain = digits && (text.len() == 1 || !text.starts_with('0'));
+    is_plain.then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -129,47 +158,51 @@ mod tests {
         for (card, node) in nodes.into_iter().enumerate() {
             let file = DeviceFile { card, node };
             assert_eq!(DeviceFile::of_name(file.to_string().as_bytes()), Some(file));
-            assert_eq!(DeviceFile::of_path(format!("/dev/{file}").as_bytes()), Some(file));
+            assert_eq!(DeviceFile::of_link(card, file.link().as_bytes()), Some(file));
         }
     }
 
     #[test]
     fn node_links_of_udev_rules_are_known() {
-        for (path, name) in [
-            ("/dev/xdma/card0/h2c0", "xdma0_h2c_0"),
-            ("/dev/xdma/card1/c2h3", "xdma1_c2h_3"),
-            ("/dev/xdma/card0/control", "xdma0_control"),
-            ("/dev/xdma/card0/events12", "xdma0_events_12"),
-            ("/dev/xdma/card0/bypass_h2c2", "xdma0_bypass_h2c_2"),
+        for (card, link, name) in [
+            (0, "h2c0", "xdma0_h2c_0"),
+            (1, "c2h3", "xdma1_c2h_3"),
+            (0, "control", "xdma0_control"),
+            (0, "events12", "xdma0_events_12"),
+            (0, "bypass_h2c2", "xdma0_bypass_h2c_2"),
         ] {
-            let file = DeviceFile::of_path(path.as_bytes()).unwrap();
-            assert_eq!(file.to_string(), name);
+            let file = DeviceFile::of_link(card, link.as_bytes()).unwrap();
+            assert_eq!((file.to_string(), file.link()), (name.to_owned(), link.to_owned()));
+        }
+        assert_eq!(Folder::card(b"card12"), Some(12));
+        for name in ["", "card", "cardx", "card-1", "0", "card1000"] {
+            assert_eq!(Folder::card(name.as_bytes()), None, "{name}");
+        }
+        for link in ["h2c", "", "h2c_", "h2c_0", "x0", "xdma0_h2c_0", "control0"] {
+            assert_eq!(DeviceFile::of_link(0, link.as_bytes()), None, "{link}");
         }
     }
 
     #[test]
     fn node_other_names_are_refused() {
-        for path in [
-            "/dev/xdma",
-            "/dev/xdma0",
-            "/dev/xdma0_",
-            "/dev/xdma0_h2c",
-            "/dev/xdma0_h2c_",
-            "/dev/xdma0_h2c_x",
-            "/dev/xdma0_h2c_-1",
-            "/dev/xdma0_h2c_256",
-            "/dev/xdma_h2c_0",
-            "/dev/xdma+1_h2c_0",
-            "/dev/xdma0_control_0",
-            "/dev/xdma/card0",
-            "/dev/xdma/card0/",
-            "/dev/xdma/card0/h2c",
-            "/dev/xdma/0/h2c0",
-            "/dev/null",
+        for name in [
+            "xdma",
+            "xdma0",
+            "xdma0_",
+            "xdma0_h2c",
+            "xdma0_h2c_",
+            "xdma0_h2c_x",
+            "xdma0_h2c_-1",
+            "xdma0_h2c_256",
+            "xdma_h2c_0",
+            "xdma+1_h2c_0",
+            "xdma0_control_0",
+            "xdma00_control",
+            "null",
             "",
-            "/dev/xdma1000_user",
+            "xdma1000_user",
         ] {
-            assert_eq!(DeviceFile::of_path(path.as_bytes()), None, "{path}");
+            assert_eq!(DeviceFile::of_name(name.as_bytes()), None, "{name}");
         }
     }
 }

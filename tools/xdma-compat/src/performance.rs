@@ -113,8 +113,7 @@ fn repeat(devices: &[Device], file: DeviceFile, size: u32, shared: &Shared) {
     let Some(device) = devices.get(file.card) else { return };
     let Some(channel) = device.channel(file.node) else { return };
     while !shared.ends.load(Ordering::Relaxed) {
-        let mut channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = channel.repeat(&device.card, size, device.timeout) {
+        if let Err(error) = channel.lock().channel.repeat(&device.card, size, device.timeout) {
             tracing::error!("{file}: the measurement ends: {error:?}");
             return;
         }

@@ -21,7 +21,7 @@ pub(crate) enum Access {
 pub(crate) fn access(
     bar: &Bar,
     access: Access,
-    memory: Memory,
+    memory: Memory<'_>,
     parts: &[Part],
     at: u64,
     whole: bool,
@@ -51,7 +51,7 @@ pub(crate) fn access(
     if moved == 0 && parts.iter().any(|part| part.length > 0) { Err(Errno::INVAL) } else { Ok(moved) }
 }
 
-fn one(bar: &Bar, access: Access, memory: Memory, at: BarOffset, address: u64) -> Result<(), Errno> {
+fn one(bar: &Bar, access: Access, memory: Memory<'_>, at: BarOffset, address: u64) -> Result<(), Errno> {
     match access {
         Access::Read => {
             memory.write(address, &bar.read32(at).map_err(|error| error_number(&error))?.to_ne_bytes())

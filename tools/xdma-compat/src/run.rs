@@ -15,12 +15,13 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use rustix::pipe::PipeFlags;
+use rustix::process::Pid;
 
 use crate::device::Device;
-use crate::filter;
 use crate::listener::{Listener, last_error};
 use crate::server::Supervisor;
+use crate::{filter, guardian};
 
 /// Reasons why a program cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,14 @@ pub enum RunError {
         /// Path or name of the program.
         program: String,
     },
+    /// The program is to run below another `run`.
+    #[error(
+        "{program}: this process is itself a program below `fpgactl run`, and the kernel allows one supervisor only"
+    )]
+    Nested {
+        /// Path or name of the program.
+        program: String,
+    },
     /// A step of the supervision failed.
     #[error("the program cannot be supervised: {step}: {source}")]
     Supervision {
@@ -51,7 +60,8 @@ pub enum RunError {
 }
 
 /// Runs `command`, for which `devices` are the cards 0, 1 and so on. Calls `started` with the process's number. Returns its status when it and
-/// all its children have ended. A program that has not ended at `limit` is killed.
+/// all its children have ended. A program that has not ended at `limit` is killed, with all its children. If this process ends before, so do
+/// they.
 ///
 /// Signals to this process are the caller's business: the program is in the same process group.
 ///
@@ -65,75 +75,109 @@ pub fn run(
 ) -> Result<ExitStatus, RunError> {
     let step = |step| move |source: Errno| RunError::Supervision { step, source: source.into() };
     let program = command.get_program().to_string_lossy().into_owned();
-    // Orphans of the program remain descendants of this process, whose memory it may access.
+    // If the guardian is killed, its children remain descendants of this process, whose memory it may access.
     rustix::process::set_child_subreaper(Pid::from_raw(1)).map_err(step("subreaper"))?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(step("socketpair"))?;
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(step("pipe"));
+    let (alive, while_alive) = pipe()?;
+    let (reports, report) = pipe()?;
     let filter = filter::program();
-    let sender = theirs.as_raw_fd();
-    let install = move || install(&filter, sender);
+    let (sender, ended, reporter) = (theirs.as_raw_fd(), alive.as_raw_fd(), report.as_raw_fd());
+    let start = move || {
+        // SAFETY: this is the new process, between fork and exec.
+        unsafe { guardian::interpose(ended, reporter) }?;
+        install(&filter, sender)
+    };
     // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing and takes no lock.
-    unsafe { command.pre_exec(install) };
+    unsafe { command.pre_exec(start) };
     let devices: Arc<[Device]> = devices.into();
     // The program's exec waits for an answer already, so the supervisor must run before `spawn` returns.
     let server = std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
         let listener = receive(&ours)?;
-        let supervisor = Supervisor::new(Listener::new(listener), devices);
-        supervisor.serve(true);
-        Some(supervisor)
+        Supervisor::new(Listener::new(listener), devices).serve(true);
+        Some(())
     });
     let server = server.map_err(|source| RunError::Supervision { step: "thread", source })?;
     let spawned = command.spawn();
-    // The server's receive ends if the program was not started.
+    // The server's receive ends if the program was not started, and the reports end with the guardian.
     drop(command);
-    drop(theirs);
-    let child = spawned.map_err(|source| match source.raw_os_error() {
+    drop((theirs, alive, report));
+    let mut guardian = spawned.map_err(|source| match source.raw_os_error() {
         Some(libc::ENOSYS | libc::EINVAL) => {
             RunError::Supervision { step: "seccomp filter (Linux 5.9 or newer)", source }
         }
+        // The kernel allows one listener for a process and its ancestors.
+        Some(libc::EBUSY) => RunError::Nested { program: program.clone() },
         _ => RunError::Start { program: program.clone(), source },
     })?;
-    started(child.id());
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or(Errno::SRCH).map_err(step("pid"))?;
-    if !ends(pid, limit).map_err(step("wait"))? {
-        // Its children lose the card when this process ends.
-        let _ = kill_process(pid, Signal::KILL);
+    let mut status = None;
+    let mut started = Some(started);
+    let in_time = loop {
+        match next_report(&reports, limit).map_err(step("wait"))? {
+            Report::Started(process) => {
+                if let Some(started) = started.take() {
+                    started(process);
+                }
+            }
+            Report::Ended(ended) => {
+                status = Some(ended);
+                break true;
+            }
+            Report::NoMore => break true,
+            Report::TimedOut => break false,
+        }
+    };
+    if !in_time {
+        // The guardian then kills the program and all its children.
+        drop(while_alive);
+        let _ = guardian.wait();
         return Err(RunError::TimedOut { program });
     }
-    let status = status_of(pid).map_err(step("wait"))?;
     // Children of the program may still run.
-    let supervisor = server.join().ok().flatten();
-    status
-        .or_else(|| supervisor?.tracer.status(pid.as_raw_pid()))
-        .map(ExitStatus::from_raw)
-        .ok_or(Errno::CHILD)
-        .map_err(step("wait"))
+    let ended = guardian.wait();
+    drop(while_alive);
+    let _ = server.join();
+    ended.map_err(|source| RunError::Supervision { step: "wait", source })?;
+    status.map(ExitStatus::from_raw).ok_or(Errno::CHILD).map_err(step("wait"))
 }
 
-/// Waits for the end of a child, until `limit`. Returns whether it has ended.
-///
-/// A plain wait would also take the stops of a traced child, which are the tracer's.
-fn ends(pid: Pid, limit: Option<Instant>) -> Result<bool, Errno> {
-    let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
+/// Message of the guardian.
+enum Report {
+    /// Number of the program's process.
+    Started(u32),
+    /// Status of the program.
+    Ended(i32),
+    /// The guardian has ended.
+    NoMore,
+    TimedOut,
+}
+
+/// Waits for the guardian's next message, until `limit`.
+fn next_report(reports: &OwnedFd, limit: Option<Instant>) -> Result<Report, Errno> {
     loop {
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
         // A span longer than the kernel supports waits without limit.
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], left.as_ref()) {
-            Ok(ended) => return Ok(ended > 0),
-            Err(Errno::INTR) => {}
+        match poll(&mut [PollFd::new(reports, PollFlags::IN)], left.as_ref()) {
+            Ok(0) => return Ok(Report::TimedOut),
+            Err(Errno::INTR) => continue,
             Err(error) => return Err(error),
+            Ok(_) => {}
         }
-    }
-}
-
-/// Status of a child that has ended. `None`: the tracer has taken it.
-fn status_of(pid: Pid) -> Result<Option<i32>, Errno> {
-    match waitpid(Some(pid), WaitOptions::empty()) {
-        Ok(Some((_, status))) => Ok(Some(status.as_raw())),
-        Ok(None) | Err(Errno::CHILD) => Ok(None),
-        Err(error) => Err(error),
+        let mut message = [0; guardian::MESSAGE_BYTES];
+        // A short message is written at once.
+        let length = match rustix::io::read(reports, &mut message) {
+            Err(Errno::INTR) => continue,
+            length => length?,
+        };
+        let [a, b, c, d, e, f, g, h] = message;
+        let value = i32::from_ne_bytes([e, f, g, h]);
+        return Ok(match (length, u32::from_ne_bytes([a, b, c, d])) {
+            (0, _) => Report::NoMore,
+            (_, guardian::STARTED) => Report::Started(value.unsigned_abs()),
+            _ => Report::Ended(value),
+        });
     }
 }
 

@@ -1,64 +1,139 @@
-//! File status of device files.
+//! File status of device files, and of the folders and links that belong to them: that of their stand-ins, as one of a character device.
 
+use std::ffi::CString;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use crate::listener::Call;
+use crate::files::{Files, Object};
+use crate::listener::last_error;
 use crate::memory::Memory;
 use crate::node::{DeviceFile, Node};
 
-/// A character device that everybody may read and write.
-const MODE: u32 = libc::S_IFCHR | 0o666;
 /// Major number of the devices: the first of those for local use (Linux, `Documentation/admin-guide/devices.txt`).
 const MAJOR: u32 = 240;
-/// Block size for `stdio`. Fields have other widths on other architectures.
-const BLOCK: u16 = 4096;
+/// Inode number of a link, apart from that of its device file.
+const LINK: u64 = 1 << 40;
 
-/// Minor number: different for all files of a card.
-fn minor(file: DeviceFile) -> u32 {
-    let own = match file.node {
-        Node::Control => 0,
-        Node::User => 1,
-        Node::Bypass => 2,
-        Node::Events(line) => 16 + u32::from(line),
-        Node::H2c(channel) => 32 + u32::from(channel),
-        Node::C2h(channel) => 36 + u32::from(channel),
-        Node::BypassOf(true, channel) => 64 + u32::from(channel),
-        Node::BypassOf(false, channel) => 68 + u32::from(channel),
-    };
-    u32::try_from(file.card).unwrap_or(0) * 256 + own
+/// Object of a status.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Object(Object),
+    Link(DeviceFile),
+}
+
+impl Kind {
+    const fn object(self) -> Object {
+        match self {
+            Self::Object(object) => object,
+            Self::Link(file) => Object::File(file),
+        }
+    }
+
+    /// Mode, number of links and length, for the stand-in's mode.
+    fn fields(self, mode: u32) -> (u32, u32, u64) {
+        match self {
+            Self::Object(Object::File(_)) => (libc::S_IFCHR | mode & 0o7777, 1, 0),
+            Self::Object(Object::Folder(_)) => (mode, 2, 0),
+            Self::Link(file) => (libc::S_IFLNK | 0o777, 1, file.link_target().len() as u64),
+        }
+    }
+
+    /// Minor number of the device: different for all files of a card.
+    fn device(self) -> Option<u32> {
+        let Self::Object(Object::File(file)) = self else { return None };
+        let own = match file.node {
+            Node::Control => 0,
+            Node::User => 1,
+            Node::Bypass => 2,
+            Node::Events(line) => 16 + u32::from(line),
+            Node::H2c(channel) => 32 + u32::from(channel),
+            Node::C2h(channel) => 36 + u32::from(channel),
+            Node::BypassOf(true, channel) => 64 + u32::from(channel),
+            Node::BypassOf(false, channel) => 68 + u32::from(channel),
+        };
+        Some(u32::try_from(file.card).unwrap_or(0) * 256 + own)
+    }
 }
 
 /// `stat`: writes the status to `address`.
-pub(crate) fn write(call: &Call, file: DeviceFile, address: u64) -> Result<u64, Errno> {
+pub(crate) fn write(memory: Memory<'_>, address: u64, files: &Files, kind: Kind) -> Result<u64, Errno> {
+    let stand_in = files.stand_in(kind.object())?;
     // SAFETY: the structure consists of integers.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    status.st_mode = MODE;
-    status.st_nlink = 1;
-    status.st_rdev = libc::makedev(MAJOR, minor(file));
-    status.st_ino = u64::from(minor(file)) + 1;
-    status.st_blksize = BLOCK.into();
-    Memory::of(call.thread).write(address, bytes(&status))?;
+    // SAFETY: `status` is valid for a write.
+    if unsafe { libc::fstat(stand_in.as_fd().as_raw_fd(), &raw mut status) } < 0 {
+        return Err(last_error());
+    }
+    let (mode, links, length) = kind.fields(status.st_mode);
+    status.st_mode = mode;
+    status.st_nlink = links.into();
+    status.st_size = i64::try_from(length).unwrap_or(0);
+    status.st_blocks = 0;
+    if let Some(minor) = kind.device() {
+        status.st_rdev = libc::makedev(MAJOR, minor);
+    }
+    if matches!(kind, Kind::Link(_)) {
+        status.st_ino |= LINK;
+    }
+    memory.write(address, bytes(&status))?;
     Ok(0)
 }
 
-/// `statx`: the same.
-pub(crate) fn write_extended(call: &Call, file: DeviceFile, address: u64) -> Result<u64, Errno> {
+/// `statx`: the same. The kernel checks `flags` and `mask`.
+pub(crate) fn write_extended(
+    memory: Memory<'_>,
+    address: u64,
+    files: &Files,
+    kind: Kind,
+    flags: u64,
+    mask: u64,
+) -> Result<u64, Errno> {
+    let stand_in = files.stand_in(kind.object())?;
     // SAFETY: the structure consists of integers.
     let mut status: libc::statx = unsafe { core::mem::zeroed() };
-    status.stx_mask = libc::STATX_BASIC_STATS;
+    let flags = i32::try_from(flags & 0x7FFF_FFFF).unwrap_or(0)
+        & !AtFlags::SYMLINK_NOFOLLOW.bits().cast_signed()
+        | AtFlags::EMPTY_PATH.bits().cast_signed();
+    let mask = u32::try_from(mask & u64::from(u32::MAX)).unwrap_or(0);
+    let result =
+        // SAFETY: the empty path and `status` live during the call.
+        unsafe { libc::statx(stand_in.as_fd().as_raw_fd(), c"".as_ptr(), flags, mask, &raw mut status) };
+    if result < 0 {
+        return Err(last_error());
+    }
+    let (mode, links, length) = kind.fields(status.stx_mode.into());
     // The type and the permissions have 16 bits.
-    status.stx_mode = u16::try_from(MODE).unwrap_or(0);
-    status.stx_nlink = 1;
-    status.stx_ino = u64::from(minor(file)) + 1;
-    status.stx_rdev_major = MAJOR;
-    status.stx_rdev_minor = minor(file);
-    status.stx_blksize = BLOCK.into();
-    Memory::of(call.thread).write(address, bytes(&status))?;
+    status.stx_mode = u16::try_from(mode).unwrap_or(0);
+    status.stx_nlink = links;
+    status.stx_size = length;
+    status.stx_blocks = 0;
+    if let Some(minor) = kind.device() {
+        (status.stx_rdev_major, status.stx_rdev_minor) = (MAJOR, minor);
+    }
+    if matches!(kind, Kind::Link(_)) {
+        status.stx_ino |= LINK;
+    }
+    memory.write(address, bytes(&status))?;
+    Ok(0)
+}
+
+/// `statfs`: that of the folder of device files.
+pub(crate) fn write_file_system(memory: Memory<'_>, address: u64) -> Result<u64, Errno> {
+    let path = CString::new("/dev").map_err(|_| Errno::INVAL)?;
+    // SAFETY: the structure consists of integers.
+    let mut status: libc::statfs = unsafe { core::mem::zeroed() };
+    // SAFETY: the path and `status` live during the call.
+    if unsafe { libc::statfs(path.as_ptr(), &raw mut status) } < 0 {
+        return Err(last_error());
+    }
+    memory.write(address, bytes(&status))?;
     Ok(0)
 }
 
 /// Bytes of a structure of the kernel's interface.
 fn bytes<T>(value: &T) -> &[u8] {
-    // SAFETY: both callers pass a structure that began as zeros in all its bytes, padding included.
+    // SAFETY: all callers pass a structure that began as zeros in all its bytes, padding included.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) }
 }

@@ -2,4 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod nodes;
 mod programs;
+mod random;
+mod support;

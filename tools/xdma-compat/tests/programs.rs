@@ -1,36 +1,12 @@
 //! The C program `programs/device_files.c`, and tools of the system.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use fpga_driver::Card;
 use fpga_driver::sim::{CardDescription, SimNetwork, ThreadOptions};
-use xdma_compat::Device;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The compiled program.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("device_files");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/device_files.c");
-        let flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", source, "-o"];
-        assert!(Command::new("cc").args(flags).arg(&path).status().expect("a C compiler").success());
-        path
-    })
-}
-
-fn network(description: CardDescription) -> SimNetwork {
-    SimNetwork::builder().card(description).build().unwrap()
-}
-
-fn device(network: &SimNetwork) -> Device {
-    Device::new(Card::from_backend(network.backend(0)).unwrap(), None, TIMEOUT)
-}
+use crate::support::{compiled, device, network};
 
 /// Runs a command with a default card as xdma0; returns what it says.
 fn output(mut command: Command) -> String {
@@ -46,7 +22,7 @@ fn output(mut command: Command) -> String {
 
 /// Runs one test of the program.
 fn passes(test: &str, network: &SimNetwork) {
-    let mut command = Command::new(program());
+    let mut command = Command::new(compiled("device_files"));
     command.arg(test);
     let status = xdma_compat::run(vec![device(network)], command, None, |_| ()).unwrap();
     assert!(status.success(), "{test}: {status}");

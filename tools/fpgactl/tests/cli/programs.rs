@@ -52,6 +52,27 @@ fn run_ends_program_at_time_limit() {
     assert!(ran.stderr.contains("sh: not ended within the time limit"), "{}", ran.stderr);
 }
 
+#[test]
+fn run_below_run_says_why_it_is_refused() {
+    let ran = fpgactl(&["run", "--", env!("CARGO_BIN_EXE_fpgactl"), "run", "--", "true"]);
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.stderr.contains("true: this process is itself a program below `fpgactl run`")
+            && ran.stderr.contains("help: start both programs"),
+        "{}",
+        ran.stderr
+    );
+}
+
+/// The end of a waiting program is not an error of the card.
+#[test]
+fn run_killed_programs_print_no_error() {
+    let script = "for file in c2h_0 events_0 c2h_0 events_0; do\n\
+        dd if=/dev/xdma0_$file bs=4 count=1 & sleep 0.05; kill -9 $!; wait; done 2> /dev/null; echo done";
+    let ran = fpgactl(&["run", "--card", "mock:us-plus-x8-stream", "--", "sh", "-c", script]);
+    assert_eq!((ran.status, ran.stdout.as_str(), ran.stderr.as_str()), (0, "done\n", ""));
+}
+
 /// Compiles the vendor's tools beside copies of its scripts. `None`, with a message, without the vendor's files.
 fn vendor_tools(folder: &Path) -> Option<PathBuf> {
     let Some(source) = std::env::var_os(VENDOR).map(PathBuf::from) else {
@@ -60,7 +81,8 @@ fn vendor_tools(folder: &Path) -> Option<PathBuf> {
         ));
         return None;
     };
-    for part in ["tools", "tests"] {
+    // The tools include a header of the module.
+    for part in ["tools", "tests", "xdma"] {
         let copied = Command::new("cp").arg("-r").arg(source.join(part)).arg(folder).status().unwrap();
         assert!(copied.success());
     }

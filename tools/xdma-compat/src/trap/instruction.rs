@@ -21,8 +21,20 @@ use crate::memory::Memory;
 
 /// Maximum length of an instruction (Intel SDM, volume 2, 2.3.11).
 const MAX_LENGTH: usize = 15;
+/// Bytes below the stack pointer that a function may use (System V ABI, AMD64, 3.2.2).
+const RED_ZONE: u64 = 128;
 /// Bytes of the longest operand.
 const MAX_OPERAND: usize = 64;
+/// Signals of exceptions, by their bits in a mask. The kernel drops the program's handler of a blocked one that it has to deliver.
+const SYNCHRONOUS: u64 = {
+    let signals = [libc::SIGTRAP, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+    let (mut mask, mut index) = (0, 0);
+    while index < signals.len() {
+        mask |= 1 << (signals[index] - 1);
+        index += 1;
+    }
+    mask
+};
 /// Direction flag: string instructions go downwards.
 const DIRECTION_FLAG: u64 = 1 << 10;
 
@@ -42,7 +54,7 @@ pub(super) enum AccessError {
 
 /// Executes the instruction that `thread` has stopped at, whose access to `address` is one to `bar`.
 pub(super) fn execute(thread: i32, address: u64, mapped: &Mapped, bar: &Bar) -> Result<(), AccessError> {
-    let memory = Memory::of(u32::try_from(thread).unwrap_or(0));
+    let memory = Memory::of_stopped(thread);
     let mut state = registers(thread)?;
     let mut code = [0; MAX_LENGTH];
     // The instruction may end before the end of the code's last page.
@@ -63,7 +75,7 @@ pub(super) fn execute(thread: i32, address: u64, mapped: &Mapped, bar: &Bar) -> 
 
 /// The access.
 struct Target<'a> {
-    memory: Memory,
+    memory: Memory<'a>,
     mapped: &'a Mapped,
     bar: &'a Bar,
     address: u64,
@@ -147,8 +159,9 @@ impl Target<'_> {
         if !(at..at.wrapping_add(length as u64)).contains(&self.address) {
             return Err(form());
         }
-        // The same place in a cache line: aligned instructions stay aligned, and the distance is a multiple of every scale.
-        let place = (before.rsp & !63).wrapping_add(64).wrapping_add(at & 63);
+        let mut saved = [0; MAX_OPERAND];
+        let saved = saved.get_mut(..length).ok_or_else(form)?;
+        let place = self.operand_place(before.rsp, at, saved)?;
         let distance = place.wrapping_sub(at);
         let mut state = *before;
         let base = instruction.memory_base().full_register();
@@ -175,9 +188,6 @@ impl Target<'_> {
         });
         let written = written.map(|used| used.register().size()).max();
 
-        let mut saved = [0; MAX_OPERAND];
-        let saved = saved.get_mut(..length).ok_or_else(form)?;
-        self.memory.read(place, saved)?;
         let mut value = [0; MAX_OPERAND];
         let value = value.get_mut(..length).ok_or_else(form)?;
         if reads {
@@ -207,6 +217,20 @@ impl Target<'_> {
             self.store(at, value)?;
         }
         Ok(())
+    }
+
+    /// Address on the stack where the operand that belongs to `at` is during a single step, and what is there (`saved`). It is below the red
+    /// zone, which holds no data: memory above the stack pointer may be in use by other threads meanwhile. At the end of the stack, it is
+    /// above.
+    fn operand_place(&self, stack: u64, at: u64, saved: &mut [u8]) -> Result<u64, AccessError> {
+        // The same place in a cache line: aligned instructions stay aligned, and the distance is a multiple of every scale.
+        let below = (stack.wrapping_sub(RED_ZONE + 2 * 64) & !63).wrapping_add(at & 63);
+        if self.memory.read(below, saved).is_ok() {
+            return Ok(below);
+        }
+        let above = (stack & !63).wrapping_add(64).wrapping_add(at & 63);
+        self.memory.read(above, saved)?;
+        Ok(above)
     }
 
     /// Executes a string instruction: all repetitions that stay in the mapping.
@@ -318,7 +342,7 @@ impl Target<'_> {
             } else if let Ok(word) = now.try_into().map(u32::from_le_bytes) {
                 self.bar.write32(at, word)?;
             } else {
-                self.bar.write_block(at, now)?;
+                self.bar.write_narrow(at, now)?;
             }
             offset += width as u64;
             rest = later;
@@ -378,9 +402,17 @@ fn field(state: &mut user_regs_struct, register: Register) -> Option<&mut u64> {
     })
 }
 
-/// Lets the thread execute one instruction. Signals that arrive meanwhile are sent to it again afterwards.
+/// Lets the thread execute one instruction. Its signals wait meanwhile.
 fn single_step(thread: i32) -> Result<(), AccessError> {
-    let mut signals = Vec::new();
+    let mask = signal_mask(thread)?;
+    set_signal_mask(thread, mask | !SYNCHRONOUS)?;
+    let stepped = step_once(thread);
+    set_signal_mask(thread, mask)?;
+    stepped
+}
+
+fn step_once(thread: i32) -> Result<(), AccessError> {
+    let mut stops = Vec::new();
     loop {
         request(libc::PTRACE_SINGLESTEP, thread, 0)?;
         let mut status = 0;
@@ -397,14 +429,28 @@ fn single_step(thread: i32) -> Result<(), AccessError> {
         }
         match libc::WSTOPSIG(status) {
             libc::SIGTRAP => break,
-            signal => signals.push(signal),
+            // SIGSTOP cannot be blocked, and those of exceptions are not.
+            signal => stops.push(signal),
         }
     }
-    for signal in signals {
+    for signal in stops {
         // SAFETY: sends a signal.
         unsafe { libc::syscall(libc::SYS_tkill, thread, signal) };
     }
     Ok(())
+}
+
+fn signal_mask(thread: i32) -> Result<u64, Errno> {
+    let mut mask = 0_u64;
+    // SAFETY: the kernel writes as many bytes as the mask has.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, thread, size_of::<u64>(), &raw mut mask) };
+    if result < 0 { Err(last_error()) } else { Ok(mask) }
+}
+
+fn set_signal_mask(thread: i32, mask: u64) -> Result<(), Errno> {
+    // SAFETY: the kernel reads as many bytes as the mask has.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, thread, size_of::<u64>(), &raw const mask) };
+    if result < 0 { Err(last_error()) } else { Ok(()) }
 }
 
 fn registers(thread: i32) -> Result<user_regs_struct, Errno> {

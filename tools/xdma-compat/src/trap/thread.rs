@@ -1,22 +1,24 @@
 //! A tracer and its processes.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::mappings::Mappings;
+use super::instruction::AccessError;
+use super::mappings::Mapped;
 use super::request::request;
-use super::{Shared, instruction, process_of};
+use super::{Shared, instruction};
 use crate::listener::last_error;
+use crate::process::{has_ended, is_traced_here};
 
-/// Reports that the tracer wants, with its stops.
+/// Events that stop a traced thread. Traced programs end with the supervisor.
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
-    | libc::PTRACE_O_TRACEEXEC;
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_EXITKILL;
 /// SIGBUS because of an access behind the end of a file (`asm-generic/siginfo.h`).
 const BUS_ADRERR: i32 = 2;
 
@@ -29,14 +31,11 @@ pub(super) struct Tracees {
     /// Number of accesses so far, and the CPU that this thread is bound to.
     accesses: u32,
     cpu: Option<usize>,
-    /// Process of each thread that has accessed registers.
-    processes: HashMap<i32, i32>,
-    mappings: HashMap<i32, Mappings>,
 }
 
 impl Tracees {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, accesses: 0, cpu: None, processes: HashMap::new(), mappings: HashMap::new() }
+        Self { shared, accesses: 0, cpu: None }
     }
 
     /// Traces `process` and what comes of it, until all have ended.
@@ -64,10 +63,6 @@ impl Tracees {
             }
             if libc::WIFSTOPPED(status) {
                 self.stopped(thread, status);
-            } else {
-                self.mappings.remove(&thread);
-                self.processes.remove(&thread);
-                self.shared.end(thread, status);
             }
         }
     }
@@ -78,15 +73,10 @@ impl Tracees {
         match status >> 16 {
             libc::PTRACE_EVENT_EXEC => {
                 // The new program has no mapping of registers. If it makes one, a tracer comes again.
-                self.mappings.remove(&thread);
-                self.shared.remove(thread);
                 let _ = request(libc::PTRACE_DETACH, thread, 0);
             }
+            // First stop of a new thread or process.
             libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => {
-                // First stop of a new thread or process.
-                if let Some(process) = u32::try_from(thread).ok().and_then(process_of) {
-                    self.shared.add(process);
-                }
                 let _ = request(libc::PTRACE_CONT, thread, 0);
             }
             // The terminal or a signal has stopped the whole process: it remains stopped until SIGCONT.
@@ -125,15 +115,13 @@ impl Tracees {
             self.follow(thread);
         }
         self.accesses = self.accesses.wrapping_add(1);
-        let of_thread = || u32::try_from(thread).ok().and_then(process_of).unwrap_or(thread);
-        let process = *self.processes.entry(thread).or_insert_with(of_thread);
-        let mappings = self.mappings.entry(process).or_default();
-        let Some(mapped) = mappings.find(thread, &self.shared.files, address) else { return false };
-        let file = mapped.file.file;
+        let Some(mapped) = Mapped::find(thread, &self.shared.files, address) else { return false };
+        let file = mapped.file;
         let device = self.shared.devices.get(file.card);
         let Some(bar) = device.and_then(|device| device.bar(file.node)) else { return false };
         match instruction::execute(thread, address, &mapped, bar) {
-            Ok(()) => true,
+            // A thread that was killed has no more signals.
+            Ok(()) | Err(AccessError::Trace(Errno::SRCH)) => true,
             Err(reason) => {
                 tracing::error!(
                     "{file}, offset {:#x}: {reason}; the program gets SIGBUS",
@@ -157,7 +145,8 @@ fn seize(process: i32) -> Result<(), Errno> {
             match request(libc::PTRACE_SEIZE, thread, OPTIONS) {
                 // Ended meanwhile; or started by a traced thread, so that the kernel traces it already.
                 Ok(()) | Err(Errno::SRCH) => {}
-                Err(Errno::PERM) if is_ours(thread) => {}
+                Err(Errno::PERM)
+                    if is_traced_here(thread.unsigned_abs()) || has_ended(thread.unsigned_abs()) => {}
                 Err(error) => return Err(error),
             }
             seized.insert(thread);
@@ -167,13 +156,6 @@ fn seize(process: i32) -> Result<(), Errno> {
             return Ok(());
         }
     }
-}
-
-/// Whether this thread traces `thread`.
-fn is_ours(thread: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    tracer.and_then(|tracer| tracer.trim().parse().ok()) == Some(std::process::id())
 }
 
 /// Address of the access that raised SIGBUS.

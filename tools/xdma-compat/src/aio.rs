@@ -1,0 +1,230 @@
+//! Asynchronous I/O on device files (`io_submit(2)`).
+//!
+//! A transfer is executed when it is submitted; `io_getevents` reports it. The kernel knows nothing of these events, so the supervisor keeps
+//! them, and waits for a program that has a device file open, until there are some.
+
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::completions::{Context, EVENT_BYTES};
+use crate::files::duplicate;
+use crate::layout::{half, put, word};
+use crate::listener::{Answer, Call};
+use crate::memory::Part;
+use crate::node::Node;
+use crate::process::{self, Wait};
+use crate::registers::Access;
+use crate::server::{Reply, Supervisor, Turn};
+
+/// Bytes of `struct iocb` (`linux/aio_abi.h`).
+const REQUEST_BYTES: usize = 64;
+/// Maximum number of requests of one call.
+const MAX_REQUESTS: u64 = 1 << 16;
+/// Offset of the magic number in a context's ring, by which the C library finds out whether it may read the ring itself.
+const RING_MAGIC: usize = 16;
+/// That number, and the length of the ring's header, which is in its last word (`fs/aio.c`).
+const MAGIC: u32 = 0xA10A_10A1;
+const RING_HEADER: u32 = 32;
+const RING_BYTES: usize = 32;
+/// Interval at which a wait checks for the kernel's own events and for signals.
+const CHECK: Duration = Duration::from_millis(5);
+
+/// A request of `io_submit`.
+#[derive(Debug)]
+struct Request {
+    address: u64,
+    bytes: [u8; REQUEST_BYTES],
+}
+
+impl Request {
+    fn descriptor(&self) -> u64 {
+        half(&self.bytes, 20).into()
+    }
+}
+
+impl Supervisor {
+    /// `io_submit`: the first requests, as far as they are on device files.
+    pub(crate) fn submit(&self, call: &Call, turn: &mut Turn<'_>) -> Answer {
+        let [number, count, list, ..] = call.arguments;
+        let memory = self.memory(call);
+        let mut done = 0;
+        for index in 0..count.min(MAX_REQUESTS) {
+            let address = memory.value(list.wrapping_add(8 * index)).map(u64::from_ne_bytes);
+            let request = address.and_then(|address| Ok(Request { address, bytes: memory.value(address)? }));
+            let found = request.and_then(|request| {
+                Ok(self.files.find(call.thread, request.descriptor())?.map(|open| (request, open)))
+            });
+            match found {
+                Ok(Some((request, open))) => {
+                    if let Err(error) = self.take_over(call, number) {
+                        return if done > 0 { Answer::Value(done) } else { Answer::Failure(error) };
+                    }
+                    let result = match self.execute(call, &request, open, turn) {
+                        Ok(moved) => moved.cast_signed(),
+                        Err(Errno::INVAL) => {
+                            return if done > 0 {
+                                Answer::Value(done)
+                            } else {
+                                Answer::Failure(Errno::INVAL)
+                            };
+                        }
+                        Err(error) => i64::from(-error.raw_os_error()),
+                    };
+                    if let Err(error) = self.complete(call, number, &request, result) {
+                        return Answer::Failure(error);
+                    }
+                    done += 1;
+                }
+                // Programs submit the remaining ones again.
+                _ if done > 0 => break,
+                Ok(None) if self.others_are_ours(call, count, list) => {
+                    tracing::error!("one io_submit with a device file behind other files is not supported");
+                    return Answer::Failure(Errno::INVAL);
+                }
+                _ => return Answer::Continue,
+            }
+        }
+        if done == 0 { Answer::Continue } else { Answer::Value(done) }
+    }
+
+    /// Whether any request of a list is on a device file.
+    fn others_are_ours(&self, call: &Call, count: u64, list: u64) -> bool {
+        let memory = self.memory(call);
+        (0..count.min(MAX_REQUESTS)).any(|index| {
+            let address = memory.value(list.wrapping_add(8 * index)).map(u64::from_ne_bytes);
+            let bytes = address.and_then(|address| memory.value::<REQUEST_BYTES>(address));
+            bytes.is_ok_and(|bytes| {
+                matches!(self.files.find(call.thread, half(&bytes, 20).into()), Ok(Some(_)))
+            })
+        })
+    }
+
+    fn execute(
+        &self,
+        call: &Call,
+        request: &Request,
+        open: crate::files::OpenFile,
+        turn: &mut Turn<'_>,
+    ) -> Result<u64, Errno> {
+        if !matches!(open.file.node, Node::H2c(_) | Node::C2h(_)) {
+            return Err(Errno::INVAL);
+        }
+        let bytes = &request.bytes;
+        let (buffer, length, offset) = (word(bytes, 24), word(bytes, 32), word(bytes, 40));
+        // Operations: IOCB_CMD_PREAD, PWRITE, PREADV, PWRITEV (`linux/aio_abi.h`).
+        let (access, list) = match half(bytes, 16) & 0xFFFF {
+            0 => (Access::Read, false),
+            1 => (Access::Write, false),
+            7 => (Access::Read, true),
+            8 => (Access::Write, true),
+            _ => return Err(Errno::INVAL),
+        };
+        if i64::try_from(offset).is_err() {
+            return Err(Errno::INVAL);
+        }
+        let parts = if list {
+            self.memory(call).parts(buffer, length)?
+        } else {
+            vec![Part { address: buffer, length }]
+        };
+        open.check(access)?;
+        self.transfer(call, &open, access, &parts, Some(offset), Reply::Later, turn)
+    }
+
+    /// Makes the C library ask the kernel, and so the supervisor, for the events of a context, whose ring it would read itself otherwise.
+    fn take_over(&self, call: &Call, number: u64) -> Result<(), Errno> {
+        let memory = self.memory(call);
+        let ring: [u8; RING_BYTES] = memory.value(number).map_err(|_| Errno::INVAL)?;
+        match (half(&ring, RING_MAGIC), half(&ring, 28)) {
+            (MAGIC, RING_HEADER) => memory.write(number.wrapping_add(RING_MAGIC as u64), &[0; 4]),
+            (0, RING_HEADER) => Ok(()),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Adds the event of a request, and signals the eventfd that the request may name.
+    fn complete(&self, call: &Call, number: u64, request: &Request, result: i64) -> Result<(), Errno> {
+        let process = process::process_of(call.thread).ok_or(Errno::SRCH)?;
+        let mut event = [0; EVENT_BYTES];
+        put(&mut event, 0, &word(&request.bytes, 0).to_ne_bytes());
+        put(&mut event, 8, &request.address.to_ne_bytes());
+        put(&mut event, 16, &result.to_ne_bytes());
+        self.completions.add(Context { process, number }, event);
+        // IOCB_FLAG_RESFD.
+        if half(&request.bytes, 56) & 1 != 0 {
+            let eventfd = duplicate(call.thread, half(&request.bytes, 60).into())?;
+            rustix::io::write(eventfd, &1_u64.to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// `io_getevents` and `io_pgetevents`.
+    pub(crate) fn completed(&self, call: &Call, turn: &mut Turn<'_>) -> Answer {
+        let [number, at_least, at_most, address, timeout, _] = call.arguments;
+        let Some(process) = process::process_of(call.thread) else { return Answer::Continue };
+        let context = Context { process, number };
+        if !self.completions.has(context) && !self.has_device_files(call) {
+            return Answer::Continue;
+        }
+        let memory = self.memory(call);
+        let limit = match timeout {
+            0 => None,
+            at => match memory.value::<16>(at) {
+                Ok(bytes) => Some(Duration::new(
+                    word(&bytes, 0).min(u64::from(u32::MAX)),
+                    u32::try_from(word(&bytes, 8)).unwrap_or(0).min(999_999_999),
+                )),
+                Err(_) => return Answer::Continue,
+            },
+        };
+        let end = limit.map(|limit| Instant::now() + limit);
+        let mut wait = Wait::new(&self.listener, call);
+        loop {
+            let events = self.completions.take(context, at_most);
+            if !events.is_empty() {
+                let bytes = events.concat();
+                if let Err(error) = memory.write(address, &bytes) {
+                    self.completions.put_back(context, events);
+                    return Answer::Failure(error);
+                }
+                let count = events.len() as u64;
+                if self.listener.answer(call, Answer::Value(count)).is_err() {
+                    self.completions.put_back(context, events);
+                }
+                return Answer::Sent;
+            }
+            // Head and tail of the kernel's ring.
+            let ring: [u8; 16] = memory.value(number).unwrap_or_default();
+            if half(&ring, 8) != half(&ring, 12) || ring == [0; 16] || at_least == 0 {
+                return Answer::Continue;
+            }
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return Answer::Value(0);
+            }
+            if wait.interruption().is_some() {
+                return Answer::Failure(Errno::INTR);
+            }
+            turn.give_up();
+            self.completions.wait(CHECK);
+        }
+    }
+
+    /// `io_destroy`.
+    pub(crate) fn destroy(&self, call: &Call) {
+        let [number, ..] = call.arguments;
+        if let Some(process) = process::process_of(call.thread) {
+            self.completions.remove(Context { process, number });
+        }
+    }
+
+    /// Whether the process of a call has device files open.
+    fn has_device_files(&self, call: &Call) -> bool {
+        if !self.files.are_opened() {
+            return false;
+        }
+        let files = std::fs::read_dir(format!("/proc/{}/fd", call.thread)).into_iter().flatten().flatten();
+        let mut numbers = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
+        numbers.any(|number: u64| matches!(self.files.object(call.thread, number), Ok(Some(_))))
+    }
+}

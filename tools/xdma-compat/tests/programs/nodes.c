@@ -1,0 +1,398 @@
+/* Device files by all their names, callers that are interrupted or killed, and callers that are not served. The argument names the test. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                                      \
+    do {                                                                                                      \
+        if (!(condition)) {                                                                                   \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, strerror(errno));             \
+            exit(1);                                                                                          \
+        }                                                                                                     \
+    } while (0)
+/* The call fails with this error number. */
+#define FAILS(call, number) CHECK((call) == -1 && errno == (number))
+
+static int opened(const char *path, int flags)
+{
+    int file = open(path, flags);
+    if (file < 0) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        exit(1);
+    }
+    return file;
+}
+
+static void names(void)
+{
+    const char *node = "/dev/xdma0_user", *link = "/dev/xdma/card0/user";
+    char text[4200];
+    struct stat status, other;
+    struct statfs system;
+    CHECK(stat(node, &status) == 0 && S_ISCHR(status.st_mode) && status.st_size == 0 && status.st_nlink == 1);
+    CHECK(stat(link, &other) == 0 && other.st_rdev == status.st_rdev && other.st_ino == status.st_ino);
+    CHECK(lstat(link, &other) == 0 && S_ISLNK(other.st_mode));
+    CHECK(readlink(link, text, sizeof text) == 16 && memcmp(text, "../../xdma0_user", 16) == 0);
+    CHECK(readlink(link, text, 5) == 5 && memcmp(text, "../..", 5) == 0);
+    CHECK(realpath(link, text) && strcmp(text, node) == 0);
+    FAILS(readlink(node, text, sizeof text), EINVAL);
+    CHECK(stat("/dev/xdma/card0", &other) == 0 && S_ISDIR(other.st_mode));
+    FAILS(stat("/dev/xdma/card1", &other), ENOENT);
+    FAILS(stat("/dev/xdma0_user/", &other), ENOTDIR);
+    FAILS(stat("/dev/xdma0_user/x", &other), ENOTDIR);
+    FAILS(open("/dev/xdma/card0/none", O_RDWR | O_CREAT, 0600), ENOENT);
+    /* Creation, removal and renaming are refused, by all names. */
+    FAILS(open(node, O_RDWR | O_CREAT | O_EXCL, 0600), EEXIST);
+    FAILS(open(link, O_RDWR | O_CREAT | O_EXCL, 0600), EEXIST);
+    FAILS(open(link, O_RDWR | O_NOFOLLOW), ELOOP);
+    FAILS(open(node, O_PATH | O_DIRECTORY), ENOTDIR);
+    FAILS(open("/dev/xdma", O_RDWR), EISDIR);
+    FAILS(mkdir(node, 0700), EEXIST);
+    FAILS(mknod(node, S_IFIFO | 0600, 0), EEXIST);
+    FAILS(symlink("x", node), EEXIST);
+    FAILS(unlink(node), EPERM);
+    FAILS(rename(node, "/tmp/x"), EPERM);
+    FAILS(rename("/dev/null", node), EPERM);
+    FAILS(rmdir("/dev/xdma"), EPERM);
+    FAILS(chdir(node), ENOTDIR);
+    FAILS(execl(node, node, NULL), EACCES);
+    FAILS(truncate(node, 1), EINVAL);
+    FAILS(setxattr(node, "user.x", "y", 1, 0), EPERM);
+    FAILS(getxattr(node, "user.x", text, 1), ENODATA);
+    CHECK(listxattr(node, NULL, 0) == 0 && statfs(node, &system) == 0);
+    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "/dev/xdma0_user"};
+    FAILS(bind(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&address, sizeof address), EADDRINUSE);
+    /* Mode, owner and times are kept; also of events, which programs open as pipes. */
+    const char *kept[] = {node, "/dev/xdma0_events_1"};
+    struct timeval times[2] = {{11, 22}, {33, 44}};
+    for (int i = 0; i < 2; i++) {
+        CHECK(chmod(kept[i], 0640) == 0 && utimes(kept[i], times) == 0 && chown(kept[i], getuid(), getgid()) == 0);
+        int file = opened(kept[i], O_RDONLY);
+        CHECK(fstat(file, &status) == 0 && stat(kept[i], &other) == 0 && memcmp(&status, &other, sizeof status) == 0);
+        CHECK(status.st_mode == (S_IFCHR | 0640) && status.st_mtime == 33 && status.st_uid == getuid());
+    }
+    /* Flags that no call knows. */
+    FAILS(syscall(SYS_faccessat2, AT_FDCWD, node, R_OK, 0x8000), EINVAL);
+    FAILS(access(node, 8), EINVAL);
+    FAILS(fstatat(AT_FDCWD, node, &status, 0x8000), EINVAL);
+    FAILS(syscall(SYS_statx, AT_FDCWD, node, 0, 0x80000000, text), EINVAL);
+    FAILS(syscall(SYS_utimensat, AT_FDCWD, node, NULL, 0x8000), EINVAL);
+    uint64_t how[4] = {O_RDWR, 0, 0, 0};
+    CHECK(syscall(SYS_openat2, AT_FDCWD, node, how, 24) >= 0);
+    FAILS(syscall(SYS_openat2, AT_FDCWD, node, how, 8), EINVAL);
+    how[0] |= (uint64_t)1 << 40;
+    FAILS(syscall(SYS_openat2, AT_FDCWD, node, how, 24), EINVAL);
+    how[0] = O_RDWR, how[1] = 0600;
+    FAILS(syscall(SYS_openat2, AT_FDCWD, node, how, 24), EINVAL);
+    how[1] = 0, how[2] = 0x08 /* RESOLVE_BENEATH */;
+    FAILS(syscall(SYS_openat2, AT_FDCWD, node, how, 24), EXDEV);
+    how[2] = 0x04 /* RESOLVE_NO_SYMLINKS */;
+    CHECK(syscall(SYS_openat2, AT_FDCWD, node, how, 24) >= 0);
+    FAILS(syscall(SYS_openat2, AT_FDCWD, link, how, 24), ELOOP);
+    int file = opened(node, O_RDWR);
+    struct iovec part = {text, 4};
+    CHECK(preadv2(file, &part, 1, 0, RWF_SYNC) == 4);
+    FAILS(preadv2(file, &part, 1, 0, RWF_NOWAIT), EOPNOTSUPP);
+    FAILS(preadv2(file, &part, 1, 0, 1 << 20), EOPNOTSUPP);
+    FAILS(pread(file, text, 4, -4), EINVAL);
+    FAILS(pwrite(file, text, 4, INT64_MIN), EINVAL);
+    FAILS(lseek(file, 0, 9), EINVAL);
+    FAILS(lseek(file, -1, SEEK_SET), EINVAL);
+    CHECK(lseek(file, 1, SEEK_END) == (off_t)1 << 32);
+    /* A private mapping would keep what is written to it from the card. */
+    CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0) == MAP_FAILED && errno == EINVAL);
+    FAILS(fsetxattr(file, "user.x", "y", 1, 0), EPERM);
+}
+
+/* The names in a folder, as one text. */
+static void listed(DIR *folder, char *text, size_t size)
+{
+    *text = 0;
+    CHECK(folder);
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (strlen(text) + strlen(entry->d_name) + 2 < size && (strncmp(entry->d_name, "xdma", 4) == 0 || size < 4000))
+            strcat(strcat(text, entry->d_name), " ");
+    closedir(folder);
+}
+
+static void folders(void)
+{
+    char text[4000], others[3000];
+    listed(opendir("/dev"), text, sizeof text);
+    CHECK(strstr(text, "xdma ") && strstr(text, "xdma0_user ") && strstr(text, "xdma0_c2h_3 ") && strstr(text, "xdma0_events_15 "));
+    listed(opendir("/dev/xdma"), others, sizeof others);
+    CHECK(strcmp(others, ". .. card0 ") == 0);
+    listed(opendir("/dev/xdma/card0"), others, sizeof others);
+    CHECK(strstr(others, " user ") && strstr(others, " h2c3 ") && strstr(others, " events0 "));
+    /* From descriptors of folders, and back. */
+    int card = opened("/dev/xdma/card0", O_RDONLY | O_DIRECTORY), dev = opened("/dev", O_PATH);
+    CHECK(openat(card, "user", O_RDWR) >= 0 && openat(card, "../card0/../../xdma0_user", O_RDWR) >= 0);
+    CHECK(openat(dev, "xdma/card0/user", O_RDWR) >= 0);
+    FAILS(openat(card, "../../null", O_RDWR), ENOENT);
+    FAILS(openat(card, "new", O_RDWR | O_CREAT, 0600), ENOENT);
+    FAILS(mkdirat(card, "new", 0700), ENOENT);
+    CHECK(fchdir(card) == 0 && opened("user", O_RDWR) >= 0 && opened("../card0/h2c0", O_RDWR) >= 0);
+    struct stat status;
+    CHECK(fstatat(card, "", &status, AT_EMPTY_PATH) == 0 && S_ISDIR(status.st_mode));
+    /* A memory file of the program's own with a device file's name is an ordinary one. */
+    int own = memfd_create("xdma0_user", 0);
+    CHECK(write(own, "own", 3) == 3 && pread(own, text, 4, 0) == 3 && memcmp(text, "own", 3) == 0);
+}
+
+static volatile int handled, to;
+
+static void on_signal(int number)
+{
+    (void)number;
+    handled++;
+}
+
+static void handle(int number, void (*handler)(int), int flags)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    CHECK(sigaction(number, &action, NULL) == 0);
+}
+
+static void alarm_soon(void)
+{
+    struct itimerval soon = {{0, 0}, {0, 50000}};
+    CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+}
+
+/* The first signal's handler lets the call go on, the second one's ends it. */
+static void on_first(int number)
+{
+    on_signal(number);
+    handle(SIGALRM, on_signal, 0);
+    alarm_soon();
+}
+
+static void on_send(int number)
+{
+    on_signal(number);
+    CHECK(write(to, "packet", 6) == 6);
+}
+
+static void *read_packet(void *file)
+{
+    char packet[8];
+    return (void *)(intptr_t)read(*(int *)file, packet, sizeof packet);
+}
+
+/* Reads that wait, on a card with streams. */
+static void interrupted(void)
+{
+    char packet[64];
+    int from = opened("/dev/xdma0_c2h_0", O_RDWR), events = opened("/dev/xdma0_events_2", O_RDONLY), waits[] = {from, events};
+    to = opened("/dev/xdma0_h2c_0", O_RDWR);
+    for (int i = 0; i < 2; i++) {
+        handled = 0;
+        handle(SIGALRM, on_first, SA_RESTART);
+        alarm_soon();
+        FAILS(read(waits[i], packet, i ? 4 : sizeof packet), EINTR);
+        CHECK(handled == 2);
+    }
+    /* The handler's own packet ends the restarted read. */
+    handle(SIGALRM, on_send, SA_RESTART);
+    alarm_soon();
+    CHECK(read(from, packet, sizeof packet) == 6 && memcmp(packet, "packet", 6) == 0);
+    /* A second reader waits for the first one, not for its packet. */
+    pthread_t reader;
+    void *length;
+    sigset_t set, before;
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    handle(SIGALRM, on_signal, 0);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, &before) == 0 && pthread_create(&reader, NULL, read_packet, &from) == 0);
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    alarm_soon();
+    FAILS(read(from, packet, sizeof packet), EINTR);
+    CHECK(write(to, "second", 6) == 6 && pthread_join(reader, &length) == 0 && (intptr_t)length == 6);
+}
+
+/* Readers that are killed take no packet with them. */
+static void killed(void)
+{
+    char packet[64];
+    int from = opened("/dev/xdma0_c2h_0", O_RDWR), ready[2];
+    to = opened("/dev/xdma0_h2c_0", O_RDWR);
+    CHECK(pipe(ready) == 0);
+    for (int round = 0; round < 10; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(write(ready[1], "x", 1) == 1);
+            _exit(read(from, packet, sizeof packet) > 0 ? 7 : 8);
+        }
+        int status;
+        CHECK(read(ready[0], packet, 1) == 1);
+        usleep((useconds_t)round * 1000);
+        CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        CHECK(write(to, "packet", 6) == 6 && read(from, packet, sizeof packet) == 6 && memcmp(packet, "packet", 6) == 0);
+    }
+    /* A buffer that cannot be written leaves the packet to the next read. */
+    void *volatile nowhere = (void *)16;
+    CHECK(write(to, "packet", 6) == 6);
+    FAILS(read(from, nowhere, 64), EFAULT);
+    struct iovec parts[2] = {{packet, 2}, {nowhere, 64}};
+    CHECK(readv(from, parts, 2) == 2 && read(from, packet + 2, 60) == 4 && memcmp(packet, "packet", 6) == 0);
+}
+
+static aio_context_t context;
+
+static void *reap(void *events)
+{
+    return (void *)syscall(SYS_io_getevents, context, 1, 8, events, NULL);
+}
+
+/* A thread that waits for events before there are any, and device files beside ordinary ones. */
+static void asynchronous(void)
+{
+    char bytes[64], own[64] = "own";
+    int file = opened("/dev/xdma0_h2c_0", O_RDWR), ordinary = memfd_create("ordinary", 0);
+    struct io_event events[8];
+    struct iocb request = {.aio_fildes = (uint32_t)file, .aio_lio_opcode = IOCB_CMD_PWRITE, .aio_buf = (uintptr_t)bytes, .aio_nbytes = 64, .aio_data = 5};
+    struct iocb other = {.aio_fildes = (uint32_t)ordinary, .aio_lio_opcode = IOCB_CMD_PWRITE, .aio_buf = (uintptr_t)own, .aio_nbytes = 3, .aio_data = 6};
+    struct iocb *requests[2] = {&request, &other}, *reversed[2] = {&other, &request}, *far[1];
+    pthread_t thread;
+    void *count;
+    memset(bytes, 7, sizeof bytes);
+    CHECK(syscall(SYS_io_setup, 8, &context) == 0);
+    CHECK(pthread_create(&thread, NULL, reap, events) == 0);
+    usleep(20000);
+    CHECK(syscall(SYS_io_submit, context, 2, requests) == 1);
+    CHECK(pthread_join(thread, &count) == 0 && (intptr_t)count == 1);
+    CHECK(events[0].data == 5 && events[0].obj == (uintptr_t)&request && events[0].res == 64);
+    CHECK(pread(opened("/dev/xdma0_c2h_0", O_RDWR), own, 64, 0) == 64 && own[63] == 7);
+    CHECK(syscall(SYS_io_submit, context, 1, requests + 1) == 1 && syscall(SYS_io_getevents, context, 1, 8, events, NULL) == 1);
+    CHECK(events[0].data == 6 && events[0].res == 3);
+    FAILS(syscall(SYS_io_submit, context, 2, reversed), EINVAL);
+    /* A failure is reported by the event. */
+    struct iocb beyond = request;
+    beyond.aio_offset = (int64_t)1 << 60;
+    far[0] = &beyond;
+    CHECK(syscall(SYS_io_submit, context, 1, far) == 1 && syscall(SYS_io_getevents, context, 1, 8, events, NULL) == 1);
+    CHECK(events[0].res == -EIO);
+    struct timespec none = {0, 0};
+    CHECK(syscall(SYS_io_getevents, context, 1, 8, events, &none) == 0);
+    FAILS(syscall(SYS_io_submit, (aio_context_t)(uintptr_t)own, 1, requests), EINVAL);
+    CHECK(syscall(SYS_io_destroy, context) == 0);
+}
+
+/* After munmap, other registers and files at the same address. */
+static void reused(void)
+{
+    int files[] = {opened("/dev/xdma0_control", O_RDWR), opened("/dev/xdma0_user", O_RDWR)};
+    uint32_t value;
+    void *at = NULL;
+    for (int round = 0; round < 12; round++) {
+        int file = files[round % 2];
+        off_t offset = round / 2 % 3 * 4096;
+        volatile uint32_t *mapped = mmap(at, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0), file, offset);
+        CHECK(mapped != MAP_FAILED && pread(file, &value, 4, offset) == 4 && mapped[0] == value);
+        at = (void *)mapped;
+        if (round % 4 == 3)
+            CHECK(munmap(at, 4096) == 0);
+    }
+    /* The low half and one byte of a plain register. */
+    volatile uint8_t *user = mmap(NULL, 0x4000, PROT_READ | PROT_WRITE, MAP_SHARED, files[1], 0);
+    CHECK(user != MAP_FAILED);
+    *(volatile uint32_t *)(user + 0x2004) = 0x44332211;
+    user[0x2005] = 0x55;
+    *(volatile uint16_t *)(user + 0x2006) = 0x7766;
+    CHECK(*(volatile uint32_t *)(user + 0x2004) == 0x77665511);
+    /* A program that has ended is no reason for an error line, and its children keep the mapping. */
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            (void)*(volatile uint32_t *)(user + 0x2004);
+    usleep(20000);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
+#ifdef __x86_64__
+static long call_32(long number, long first, long second, long third)
+{
+    long result;
+    __asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(first), "c"(second), "d"(third) : "memory", "r8", "r9", "r10", "r11");
+    return (int)result;
+}
+
+static sigjmp_buf escape;
+
+static void on_fault(int number)
+{
+    (void)number;
+    siglongjmp(escape, 1);
+}
+
+/* Calls of 32-bit programs. Status 77: the kernel has none. */
+static void narrow(void)
+{
+    int file = opened("/dev/xdma0_h2c_0", O_RDWR);
+    char *low = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+    CHECK(low != MAP_FAILED);
+    handle(SIGSEGV, on_fault, 0);
+    if (sigsetjmp(escape, 1))
+        exit(77);
+    CHECK(call_32(20, 0, 0, 0) == getpid());
+    CHECK(call_32(4, file, (long)low, 4) == -EOPNOTSUPP);
+    CHECK(call_32(3, file, (long)low, 4) == -EOPNOTSUPP);
+    strcpy(low, "/dev/xdma0_user");
+    CHECK(call_32(5, (long)low, O_RDWR, 0) == -EOPNOTSUPP);
+    strcpy(low, "/dev/null");
+    int null = (int)call_32(5, (long)low, O_RDWR, 0);
+    CHECK(null >= 0 && call_32(4, null, (long)low, 4) == 4);
+    FAILS(syscall(0x40000000 | SYS_read, file, low, 4), ENOSYS);
+}
+#endif
+
+/* A process that hides itself. Without privileges, that is refused; afterwards nothing has changed. */
+static void hidden(void)
+{
+    char bytes[4];
+    int file = opened("/dev/xdma0_c2h_0", O_RDWR);
+    FAILS(prctl(PR_SET_DUMPABLE, 0), EPERM);
+    CHECK(prctl(PR_GET_DUMPABLE) == 1 && pread(file, bytes, 4, 0) == 4);
+}
+
+int main(int count, char **arguments)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } tests[] = {
+        {"names", names}, {"folders", folders}, {"interrupted", interrupted}, {"killed", killed}, {"asynchronous", asynchronous},
+        {"reused", reused}, {"hidden", hidden},
+#ifdef __x86_64__
+        {"narrow", narrow},
+#endif
+    };
+    for (size_t i = 0; count == 2 && i < sizeof tests / sizeof *tests; i++)
+        if (strcmp(arguments[1], tests[i].name) == 0) {
+            tests[i].run();
+            return 0;
+        }
+    fprintf(stderr, "no such test\n");
+    return 2;
+}
