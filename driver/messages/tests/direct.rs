@@ -81,7 +81,7 @@ fn large_access_copies_at_the_peer_only() {
     assert_eq!((counts(&bed, 0), counts(&bed, 1)), ((1, 0), (0, LENGTH)));
 }
 
-/// Waits until parts of the message to the third end are in flight; `false`: this thread did not run for so long that the sender gave up.
+/// Waits until parts of the message to the third messenger are in flight; `false`: the sender gave up, because this thread did not run.
 fn parts_are_in_flight(bed: &mut Bed) -> bool {
     loop {
         bed.progress();
