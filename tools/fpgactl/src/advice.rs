@@ -13,7 +13,6 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::EnableSimulator => "use a build with simulated cards, or name a PCI address or a vfio-user socket",
         Advice::NameCard => "use a PCI address, mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER or shared:CARD",
         Advice::InstallOwner => "install fpgactl, or set FPGACTL to its path",
-        Advice::BuildSimulation(folder) => return format!("build it: fpgactl rtl build TOP.sv... -o {}", folder.display()),
         Advice::BindToVfio(address) => return format!("bind it with `fpgactl bind {address}`"),
         Advice::BuildSimulation(folder) => {
             return format!("build it: `fpgactl rtl build TOP.sv... -o {}`", folder.display());
