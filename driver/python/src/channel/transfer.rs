@@ -1,6 +1,5 @@
 //! Transfers of one object: DMA memory in place, everything else through buffers of the driver.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -42,13 +41,23 @@ enum Way {
 struct Chunks {
     /// Number of bytes submitted.
     submitted: usize,
-    in_flight: VecDeque<Chunk>,
+    /// Chunks in flight: `count` of them from `oldest` on, in a ring. Small transfers allocate nothing.
+    in_flight: [Chunk; DEPTH],
+    oldest: usize,
+    count: usize,
 }
 
+#[derive(Clone, Copy)]
 struct Chunk {
     ticket: Ticket,
     offset: usize,
     length: usize,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self { ticket: Ticket::from_number(0), offset: 0, length: 0 }
+    }
 }
 
 fn failed(error: &MemoryError) -> Failure {
@@ -83,27 +92,43 @@ fn start(
 }
 
 impl Chunks {
+    fn front(&self) -> Option<Chunk> {
+        self.in_flight.get(self.oldest).copied().filter(|_| self.count > 0)
+    }
+
+    const fn pop(&mut self) {
+        self.oldest = (self.oldest + 1) % DEPTH;
+        self.count -= 1;
+    }
+
+    fn push(&mut self, chunk: Chunk) {
+        if let Some(place) = self.in_flight.get_mut((self.oldest + self.count) % DEPTH) {
+            *place = chunk;
+            self.count += 1;
+        }
+    }
+
     fn advance(&mut self, engine: &mut Engine, memory: &Foreign, card: CardAddr) -> Result<Step, Failure> {
         let bytes = memory.view();
         if self.submitted == 0 {
             either!(engine, channel => channel.check_range(card, bytes.len() as u64))?;
         }
-        while let Some(chunk) = self.in_flight.front()
+        while let Some(chunk) = self.front()
             && engine.has_ended(chunk.ticket)
         {
             let buffer = engine.taken(chunk.ticket);
             let (offset, length) = (chunk.offset, chunk.length);
-            self.in_flight.pop_front();
+            self.pop();
             let buffer = buffer?;
             if let (Direct::C2h(_), Some(buffer)) = (&engine.direct, buffer) {
                 bytes.copy_from(offset, buffer.memory(), 0, length).map_err(|error| failed(&error))?;
             }
         }
-        while self.submitted < bytes.len() && self.in_flight.len() < DEPTH {
+        while self.submitted < bytes.len() && self.count < DEPTH {
             let (offset, length) = (self.submitted, (bytes.len() - self.submitted).min(CHUNK_BYTES));
             let buffer = match engine.card.buffer_for(engine.direction(), length).map_err(Failure::from) {
                 // Own chunks return their memory.
-                Err(failure) if failure.is(Class::NoMemory) && !self.in_flight.is_empty() => break,
+                Err(failure) if failure.is(Class::NoMemory) && self.count > 0 => break,
                 buffer => buffer?,
             };
             if matches!(engine.direct, Direct::H2c(_)) {
@@ -118,7 +143,7 @@ impl Chunks {
                     if engine.poll()? > 0 {
                         continue;
                     }
-                    match self.in_flight.front() {
+                    match self.front() {
                         Some(_) => break,
                         None => return engine.oldest().map(Step::Waiting).ok_or_else(|| error.into()),
                     }
@@ -126,10 +151,10 @@ impl Chunks {
                 Err(error) => return Err(error.into()),
             };
             engine.expect(ticket);
-            self.in_flight.push_back(Chunk { ticket, offset, length });
+            self.push(Chunk { ticket, offset, length });
             self.submitted += length;
         }
-        Ok(self.in_flight.front().map_or(Step::Done, |chunk| Step::Waiting(chunk.ticket)))
+        Ok(self.front().map_or(Step::Done, |chunk| Step::Waiting(chunk.ticket)))
     }
 }
 
@@ -165,7 +190,13 @@ impl Work for Move {
                 submitted.take().map(|(ticket, memory)| orphan(ticket, Some(memory))).into_iter().collect()
             }
             Way::Copy(chunks) => {
-                chunks.in_flight.drain(..).map(|chunk| orphan(chunk.ticket, None)).rev().collect()
+                let mut orphans = Vec::with_capacity(chunks.count);
+                while let Some(chunk) = chunks.front() {
+                    chunks.pop();
+                    orphans.push(orphan(chunk.ticket, None));
+                }
+                orphans.reverse();
+                orphans
             }
         }
     }
