@@ -34,7 +34,7 @@ impl OtherProcess {
     /// Returns what a person can do about it.
     #[must_use]
     pub const fn help(self) -> &'static str {
-        "open the card again in this process"
+        "open the card in this process"
     }
 }
 

@@ -210,8 +210,8 @@ impl Engine {
         self.clear_status()
     }
 
-    /// As [`abort`](Self::abort) after a cancelled wait, whose caller wants to go on: an engine that does not stop within some milliseconds
-    /// is left running ([`ChannelError::Cancelled`]), and the next call that stops it waits for it.
+    /// As [`abort`](Self::abort) after a cancelled wait, whose caller wants to continue: an engine that does not stop within some milliseconds
+    /// remains running ([`ChannelError::Cancelled`]), and the next call that stops it waits for it.
     pub(crate) fn abort_briefly(&mut self) -> Result<usize, ChannelError> {
         self.hurried = true;
         let aborted = self.abort();
@@ -347,7 +347,7 @@ impl Engine {
         match stopped {
             Ok(status) => Ok(status),
             Err(waited) if hurried => {
-                // The caller wants to go on. What is posted stays in flight, and the next call that stops the engine waits longer.
+                // The caller wants to continue. What is posted stays in flight, and the next call that stops the engine waits longer.
                 self.interrupted = true;
                 Err(self.cancelled(waited))
             }

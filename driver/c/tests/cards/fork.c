@@ -37,7 +37,7 @@ static void open_card(const char *name)
         EXPECT(call, FPGA_ERROR_PROCESS);                                              \
         snprintf(process_, sizeof process_, "belongs to process %d,", (int)getppid()); \
         HOLDS(strstr(fpga_last_error()->message, process_));                           \
-        HOLDS(strcmp(fpga_last_error()->advice, "open the card again in this process") == 0); \
+        HOLDS(strcmp(fpga_last_error()->advice, "open the card in this process") == 0); \
     } while (0)
 
 /* A child that uses everything, and ends as a program does. */
