@@ -1,6 +1,7 @@
 //! Memory that Python objects lend by the buffer protocol, whatever their shape and type: arrays, numpy scalars, ctypes objects, `bytes`.
 
 use core::ffi::CStr;
+use core::ffi::c_char;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -104,13 +105,13 @@ impl Export {
     /// Whether the elements lie one after the other, in the order of their indices (C order).
     pub(crate) fn is_in_order(&self) -> bool {
         // SAFETY: the view is filled in.
-        unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, b'C'.cast_signed()) != 0 }
+        unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, c_char::from_ne_bytes([b'C'])) != 0 }
     }
 
     /// Whether the elements lie one after the other, in any order of the dimensions.
     pub(crate) fn is_contiguous(&self) -> bool {
         // SAFETY: the view is filled in.
-        unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, b'A'.cast_signed()) != 0 }
+        unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, c_char::from_ne_bytes([b'A'])) != 0 }
     }
 
     /// Copies the elements in the order of their indices, whatever their places.
@@ -122,7 +123,7 @@ impl Export {
                 bytes.as_mut_ptr().cast(),
                 &raw const *self.view,
                 self.view.len,
-                b'C'.cast_signed(),
+                c_char::from_ne_bytes([b'C']),
             )
         };
         if copied != 0 {
