@@ -1,7 +1,7 @@
 //! Memory that Python objects lend by the buffer protocol, whatever their shape and type: arrays, numpy scalars, ctypes objects, `bytes`.
 
 use core::ffi::CStr;
-use core::ffi::c_char;
+use core::ffi::{c_char, c_void};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -117,19 +117,28 @@ impl Export {
     /// Copies the elements in the order of their indices, whatever their places.
     pub(crate) fn to_vec(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
         let mut bytes = vec![0_u8; self.len()];
-        // SAFETY: the view is filled in, and `bytes` has as many bytes as it says.
-        let copied = unsafe {
-            ffi::PyBuffer_ToContiguous(
-                bytes.as_mut_ptr().cast(),
-                &raw const *self.view,
-                self.view.len,
-                c_char::from_ne_bytes([b'C']),
-            )
-        };
-        if copied != 0 {
-            return Err(PyErr::fetch(py));
-        }
+        // SAFETY: `bytes` has `len` bytes.
+        unsafe { self.copy_to(py, bytes.as_mut_ptr().cast()) }?;
         Ok(bytes)
+    }
+
+    /// As [`to_vec`](Self::to_vec), for elements of 8 bytes, which stay as they are stored.
+    pub(crate) fn to_words(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let mut words = vec![0_u64; self.len().div_ceil(8)];
+        // SAFETY: `words` has `len` bytes or more, and every pattern of bytes is an integer.
+        unsafe { self.copy_to(py, words.as_mut_ptr().cast()) }?;
+        Ok(words)
+    }
+
+    /// Copies the elements in the order of their indices.
+    ///
+    /// # Safety
+    /// `into` has [`len`](Self::len) writable bytes.
+    unsafe fn copy_to(&self, py: Python<'_>, into: *mut c_void) -> PyResult<()> {
+        let order = c_char::from_ne_bytes([b'C']);
+        // SAFETY: the view is filled in, and says how many bytes are written; `into` has them.
+        let copied = unsafe { ffi::PyBuffer_ToContiguous(into, &raw const *self.view, self.view.len, order) };
+        if copied == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
     }
 }
 

@@ -136,12 +136,15 @@ impl Numbers {
                 )));
             }
         }
-        let bytes = export.to_vec(py)?;
-        let items = bytes.chunks_exact(layout.width).enumerate();
-        items
-            .map(|(at, item)| layout.decode(item).map_err(|number| negative(what, at, &number.to_string())))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let numbers = layout.read(py, &export)?;
+        // One look at all of them together: arrays are long.
+        if layout.is_signed && numbers.iter().fold(0, |all, number| all | number) >> 63 != 0 {
+            let below = numbers.iter().map(|number| number.cast_signed()).enumerate().find(|(_, n)| *n < 0);
+            if let Some((at, number)) = below {
+                return Err(negative(what, at, &number.to_string()));
+            }
+        }
+        Ok(Self(numbers))
     }
 
     /// Reads a sequence, or an object that converts itself to one. `None` for other objects.
@@ -213,19 +216,41 @@ impl Layout {
             b'B' | b'H' | b'I' | b'L' | b'Q' | b'N' => false,
             _ => return None,
         };
-        (1..=8).contains(&width).then_some(Self { width, is_signed, is_big_endian })
+        matches!(width, 1 | 2 | 4 | 8).then_some(Self { width, is_signed, is_big_endian })
     }
 
-    /// Decodes an integer. An error is a negative number.
-    fn decode(&self, bytes: &[u8]) -> Result<u64, i64> {
-        let number = if let (Ok(whole), false) = (<[u8; 8]>::try_from(bytes), self.is_big_endian) {
-            u64::from_le_bytes(whole)
+    /// Reads all integers. Negative ones are extended to 64 bits.
+    fn read(&self, py: Python<'_>, export: &Export) -> PyResult<Vec<u64>> {
+        if self.width == 8 {
+            let mut numbers = export.to_words(py)?;
+            if self.is_big_endian != cfg!(target_endian = "big") {
+                numbers.iter_mut().for_each(|number| *number = number.swap_bytes());
+            }
+            return Ok(numbers);
+        }
+        let bytes = export.to_vec(py)?;
+        Ok(match self.width {
+            1 => self.decode::<1>(&bytes),
+            2 => self.decode::<2>(&bytes),
+            _ => self.decode::<4>(&bytes),
+        })
+    }
+
+    /// Decodes integers of one width.
+    fn decode<const WIDTH: usize>(&self, bytes: &[u8]) -> Vec<u64> {
+        let (items, _) = bytes.as_chunks::<WIDTH>();
+        let unused = 64 - 8 * u32::try_from(WIDTH).unwrap_or(8);
+        let numbers = items.iter().map(|item| {
+            let mut item = *item;
+            if !self.is_big_endian {
+                item.reverse();
+            }
+            item.iter().fold(0, |number: u64, byte| (number << 8) | u64::from(*byte))
+        });
+        if self.is_signed {
+            numbers.map(|number| ((number << unused).cast_signed() >> unused).cast_unsigned()).collect()
         } else {
-            let shift = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-            if self.is_big_endian { bytes.iter().fold(0, shift) } else { bytes.iter().rev().fold(0, shift) }
-        };
-        let unused = 64 - 8 * u32::try_from(self.width).unwrap_or(8);
-        let signed = (number << unused).cast_signed() >> unused;
-        if self.is_signed && signed < 0 { Err(signed) } else { Ok(number) }
+            numbers.collect()
+        }
     }
 }
