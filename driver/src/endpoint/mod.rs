@@ -116,6 +116,8 @@ pub struct Endpoint {
     peers: Peers,
     /// Time before which nothing is sent.
     quiet_until: Option<Nanos>,
+    /// Time of the last look at the card by an idle wait.
+    presence_checked: Option<Nanos>,
     settings: Settings,
     ni: Block,
     counters: EndpointCounters,

@@ -153,6 +153,7 @@ impl Endpoint {
             reads: Reads::default(),
             peers: Peers::default(),
             quiet_until,
+            presence_checked: None,
             settings: Settings {
                 read_channel: options.read_channel,
                 source_alignment: options.source_alignment.unwrap_or(1),

@@ -12,16 +12,20 @@ use std::time::Duration;
 
 use fpga_firmware::generated::ni as at;
 use fpga_pci::wait::BackoffStep;
-use fpga_pci::{Backend, Backoff, Deadline, Interrupt, InterruptError};
+use fpga_pci::{Backend, Backoff, Deadline, Interrupt, InterruptError, MmioError};
 use fpga_protocol::Nanos;
+use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 
 use super::{Endpoint, EndpointError};
 use crate::card::Card;
 use crate::engine_interrupt::EngineInterrupt;
 use crate::ni::Block;
+use crate::silence::reads_all_ones;
 
 /// Maximum sleep: an interrupt can be lost.
 const MAX_SLEEP: Nanos = Nanos::from_millis(100);
+/// Interval in which an idle wait looks whether the card is present: nothing else of it accesses the card.
+const PRESENCE_INTERVAL: Nanos = Nanos::from_millis(50);
 /// Maximum pause of a task: other tasks need its thread.
 const MAX_TASK_PAUSE: Nanos = Nanos::from_micros(50);
 
@@ -155,6 +159,21 @@ impl Endpoint {
         timers.into_iter().flatten().min().unwrap_or(Nanos::MAX).min(now.saturating_add(watch))
     }
 
+    /// Looks from time to time whether the card is present.
+    fn check_presence(&mut self, now: Nanos) -> Result<(), EndpointError> {
+        let looked = *self.presence_checked.get_or_insert(now);
+        if now.saturating_sub(looked) < PRESENCE_INTERVAL {
+            return Ok(());
+        }
+        self.presence_checked = Some(now);
+        if reads_all_ones(self.card.dma_bar()) {
+            let gone = EndpointError::Mmio(MmioError::Gone { at: IrqBlock::IDENTIFIER.address(IRQ_BASE) });
+            self.failed = Some(gone.clone());
+            return Err(gone);
+        }
+        Ok(())
+    }
+
     /// Returns the action after a poll that found nothing, until `limit` at most.
     pub(super) fn begin_wait(
         &mut self,
@@ -162,7 +181,8 @@ impl Endpoint {
         limit: Nanos,
     ) -> Result<WaitAction, EndpointError> {
         let now = self.time();
-        let wake = self.next_poll_time(now).min(limit);
+        self.check_presence(now)?;
+        let wake = self.next_poll_time(now).min(limit).min(now.saturating_add(PRESENCE_INTERVAL));
         if wake <= now || idle.is_spinning(now) {
             return Ok(WaitAction::Step(BackoffStep::Spin));
         }
