@@ -123,6 +123,12 @@ const fpga_error *fpga_last_error(void);
 /* Returns the name of a status. Never NULL. */
 const char *fpga_status_name(int32_t status);
 
+/* Sets a flag that ends the waits of the calling thread, of every kind: a wait ends with FPGA_ERROR_CANCELLED some milliseconds after *flag is
+ * not 0. A signal handler or another thread sets it; it has to stay valid until it is replaced. What was submitted stays in flight. NULL
+ * removes it. The flag of fpga_wait_options takes precedence. Not for fpga_cdma_copy, rings of copies, fpga_endpoint_wait_peer and
+ * functions that leave or close. */
+fpga_status fpga_set_cancel_flag(const volatile int *flag);
+
 /* ---- Cards ------------------------------------------------------------------------------------------------------------------ */
 
 typedef struct fpga_card_info {

@@ -157,13 +157,19 @@ pub(crate) fn copy_from(address: usize, into: &mut [u8]) {
     unsafe { core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
 }
 
+/// Interval in which a wait looks at the flag of its thread, in nanoseconds.
+const CANCEL_INTERVAL_NS: u64 = 10_000_000;
+
 thread_local! {
+    /// Flag that the program has set for all waits of this thread.
+    static FLAG: Cell<*const c_int> = const { Cell::new(core::ptr::null()) };
     /// Flag that ends the wait of this thread.
     static CANCEL: Cell<*const c_int> = const { Cell::new(core::ptr::null()) };
 }
 
-/// Returns the cancellation of a wait that ends when the program sets `flag`; none without a flag.
+/// Returns the cancellation of a wait that ends when the program sets `flag`, or that of its thread; none without a flag.
 pub(crate) fn cancellation(flag: *const c_int) -> Option<Cancellation> {
+    let flag = if flag.is_null() { FLAG.get() } else { flag };
     if flag.is_null() {
         return None;
     }
@@ -171,10 +177,59 @@ pub(crate) fn cancellation(flag: *const c_int) -> Option<Cancellation> {
     Some(Cancellation::from_function(is_cancelled))
 }
 
+/// Sets the flag that ends the waits of this thread.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_set_cancel_flag(flag: *const c_int) -> Status {
+    call(|| {
+        if !flag.is_aligned() {
+            return Err(Failure::argument("the flag is not an aligned int"));
+        }
+        FLAG.set(flag);
+        Ok(())
+    })
+}
+
+/// Returns an error if the program has set the flag of this thread.
+///
+/// # Errors
+/// [`Status::Cancelled`].
+pub(crate) fn check_cancelled() -> Result<(), Failure> {
+    if cancellation(core::ptr::null()).is_some() && is_cancelled() {
+        return Err(Failure::of(Status::Cancelled, "the wait was cancelled").advise("wait again"));
+    }
+    Ok(())
+}
+
+/// Calls `wait` with the time of a caller; in parts, if this thread has a flag, until the flag is set.
+///
+/// # Errors
+/// [`Status::Cancelled`], and those of `wait`: one of a part that has timed out is returned with the last one only.
+pub(crate) fn wait_in_parts<R>(
+    timeout_ns: u64,
+    mut wait: impl FnMut(Duration) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    if cancellation(core::ptr::null()).is_none() {
+        return wait(duration(timeout_ns));
+    }
+    let mut left = timeout_ns;
+    loop {
+        check_cancelled()?;
+        let part = left.min(CANCEL_INTERVAL_NS);
+        match wait(duration(part)) {
+            Err(late) if late.status() == Status::TimedOut && left > part => {
+                if left != u64::MAX {
+                    left -= part;
+                }
+            }
+            done => return done,
+        }
+    }
+}
+
 /// Returns whether the program has set the flag of this thread's wait.
 fn is_cancelled() -> bool {
     let flag = CANCEL.get();
     // SAFETY: not null. Only a wait calls this function, in its own thread and after it has set the flag; the header requires that the flag
-    // stays valid during the call. Any thread and any signal handler may write it, hence volatile.
+    // stays valid during the call, and that of a thread as long as it is set. Any thread and any signal handler may write it, hence volatile.
     !flag.is_null() && unsafe { flag.read_volatile() } != 0
 }

@@ -226,7 +226,11 @@ pub(crate) fn wait_options(
 
 /// Returns a wait that polls.
 pub(crate) fn polling(timeout_ns: u64) -> WaitOptions {
-    WaitOptions::default().timeout(duration(timeout_ns)).total(duration(timeout_ns))
+    let wait = WaitOptions::default().timeout(duration(timeout_ns)).total(duration(timeout_ns));
+    match cancellation(core::ptr::null()) {
+        Some(cancel) => wait.cancel(cancel),
+        None => wait,
+    }
 }
 
 pub(crate) fn run_mode(mode: i32) -> Result<RunMode, Failure> {

@@ -8,7 +8,7 @@ use fpga_driver::endpoint::{
 };
 use fpga_driver::{Card, CardAddr, Endpoint, NodeId};
 
-use crate::call::{bytes, call, duration, set, set_if};
+use crate::call::{bytes, call, duration, set, set_if, wait_in_parts};
 use crate::endpoint_options::{COptions, CSend, send_options};
 use crate::error::Failure;
 use crate::handle;
@@ -368,7 +368,7 @@ pub(crate) extern "C" fn fpga_endpoint_wait(
     call(|| {
         handle::with(endpoint, |end: &mut CardEndpoint| {
             let ticket = end.ticket(ticket)?;
-            let done = end.endpoint.wait(ticket, duration(timeout_ns))?;
+            let done = wait_in_parts(timeout_ns, |part| Ok(end.endpoint.wait(ticket, part)?))?;
             complete(end, &done, completion, size)
         })
     })
@@ -429,7 +429,7 @@ pub(crate) extern "C" fn fpga_endpoint_wait_notification(
     call(|| {
         crate::call::out_bytes(notification.cast(), size)?;
         handle::with(endpoint, |end: &mut CardEndpoint| {
-            let arrival = end.endpoint.wait_notification(duration(timeout_ns))?;
+            let arrival = wait_in_parts(timeout_ns, |part| Ok(end.endpoint.wait_notification(part)?))?;
             report(&arrival, notification, size)
         })
     })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fpga_driver::user_interrupt::{Delivery, UserInterruptError};
 use fpga_driver::{Card, UserInterrupt, UserInterrupts};
 
-use crate::call::{array, call, duration, set, set_if};
+use crate::call::{array, call, set, set_if, wait_in_parts};
 use crate::channel::number;
 use crate::error::Failure;
 use crate::handle;
@@ -116,7 +116,8 @@ pub(crate) extern "C" fn fpga_interrupt_wait(
 ) -> Status {
     call(|| {
         clear(bits, counts)?;
-        report(lines(interrupt)?.wait(duration(timeout_ns))?, bits, counts)
+        let lines = lines(interrupt)?;
+        report(wait_in_parts(timeout_ns, |part| Ok(lines.wait(part)?))?, bits, counts)
     })
 }
 

@@ -3,7 +3,7 @@
 use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadable, RemoteRegion};
 use fpga_driver::{CardAddr, CardRange, NodeId};
 
-use crate::call::{array, bytes, bytes_mut, call, duration, set, set_if};
+use crate::call::{array, bytes, bytes_mut, call, set, set_if, wait_in_parts};
 use crate::endpoint::{CardEndpoint, nanoseconds, send_advice, send_failure};
 use crate::endpoint_options::{CSend, send_options};
 use crate::error::Failure;
@@ -378,7 +378,7 @@ pub(crate) extern "C" fn fpga_endpoint_wait_read(
     call(|| {
         handle::with(endpoint, |end: &mut CardEndpoint| {
             let ticket = read_of(end, ticket)?;
-            let done = end.endpoint.wait_read(ticket, duration(timeout_ns))?;
+            let done = wait_in_parts(timeout_ns, |part| Ok(end.endpoint.wait_read(ticket, part)?))?;
             complete(end, &done, completion, size)
         })
     })

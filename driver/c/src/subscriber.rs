@@ -227,6 +227,7 @@ pub(crate) extern "C" fn fpga_subscriber_wait(
                 if let Some(found) = next(subscriber)? {
                     return report(Some(found), event, size);
                 }
+                crate::call::check_cancelled()?;
                 if began.elapsed() >= limit {
                     return Err(Failure::of(Status::TimedOut, "the stream has no event within this time")
                         .advise("wait longer, or check that the publisher is polled"));

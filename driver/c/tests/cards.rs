@@ -57,3 +57,14 @@ fn fork_child_is_refused_and_parent_continues() {
         assert_eq!(said, "8 children\n", "{kind}");
     }
 }
+
+/// A table: waits by the ways to end them (removal, flag of another thread, signal, refused calls of another thread and then the flag).
+#[test]
+fn waits_end_on_each_card() {
+    for (kind, said) in on_each_card("waits.c") {
+        let longest = said.lines().last().and_then(|line| line.strip_prefix("longest ")).unwrap();
+        println!("{kind} (removal, flag, signal, refused calls; ms)\n{said}");
+        // Usually below 60 ms; the rest is the scheduler's.
+        assert!(longest.parse::<f64>().unwrap() < 2000.0, "{kind}:\n{said}");
+    }
+}
