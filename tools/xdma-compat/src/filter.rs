@@ -137,19 +137,14 @@ pub(crate) enum Foreign {
     Ring,
 }
 
-/// Calls of 32-bit programs on the same machine: i386, EABI.
-#[cfg(target_arch = "x86_64")]
+/// Calls of 32-bit programs that have the same number on i386 and in the EABI of ARM.
 const FOREIGN: &[(libc::c_long, Foreign)] = &[
     (5, Foreign::Path),
     (8, Foreign::Path),
-    (295, Foreign::PathAt),
     (437, Foreign::PathAt),
-    (90, Foreign::OldMap),
     (192, Foreign::Map),
     (187, Foreign::TwoDescriptors),
     (239, Foreign::TwoDescriptors),
-    (313, Foreign::TwoDescriptors),
-    (377, Foreign::TwoDescriptors),
     (425, Foreign::Ring),
     (3, Foreign::Descriptor),
     (4, Foreign::Descriptor),
@@ -160,32 +155,26 @@ const FOREIGN: &[(libc::c_long, Foreign)] = &[
     (146, Foreign::Descriptor),
     (180, Foreign::Descriptor),
     (181, Foreign::Descriptor),
+];
+
+/// Further calls of 32-bit programs on the same machine: i386.
+#[cfg(target_arch = "x86_64")]
+const FOREIGN_OWN: &[(libc::c_long, Foreign)] = &[
+    (295, Foreign::PathAt),
+    (90, Foreign::OldMap),
+    (313, Foreign::TwoDescriptors),
+    (377, Foreign::TwoDescriptors),
     (333, Foreign::Descriptor),
     (334, Foreign::Descriptor),
     (378, Foreign::Descriptor),
     (379, Foreign::Descriptor),
 ];
+/// Further calls of 32-bit programs on the same machine: EABI.
 #[cfg(target_arch = "aarch64")]
-const FOREIGN: &[(libc::c_long, Foreign)] = &[
-    (5, Foreign::Path),
-    (8, Foreign::Path),
+const FOREIGN_OWN: &[(libc::c_long, Foreign)] = &[
     (322, Foreign::PathAt),
-    (437, Foreign::PathAt),
-    (192, Foreign::Map),
-    (187, Foreign::TwoDescriptors),
-    (239, Foreign::TwoDescriptors),
     (340, Foreign::TwoDescriptors),
     (391, Foreign::TwoDescriptors),
-    (425, Foreign::Ring),
-    (3, Foreign::Descriptor),
-    (4, Foreign::Descriptor),
-    (19, Foreign::Descriptor),
-    (54, Foreign::Descriptor),
-    (140, Foreign::Descriptor),
-    (145, Foreign::Descriptor),
-    (146, Foreign::Descriptor),
-    (180, Foreign::Descriptor),
-    (181, Foreign::Descriptor),
     (361, Foreign::Descriptor),
     (362, Foreign::Descriptor),
     (392, Foreign::Descriptor),
@@ -195,7 +184,7 @@ const FOREIGN: &[(libc::c_long, Foreign)] = &[
 impl Foreign {
     /// Returns the arguments for a call's number.
     pub(crate) fn of(number: libc::c_long) -> Option<Self> {
-        FOREIGN.iter().find(|(known, _)| *known == number).map(|(_, kind)| *kind)
+        FOREIGN.iter().chain(FOREIGN_OWN).find(|(known, _)| *known == number).map(|(_, kind)| *kind)
     }
 }
 
@@ -205,7 +194,7 @@ pub(crate) fn program() -> Vec<sock_filter> {
     let jump = |test: u32, k, jt, jf| sock_filter { code: code_of(BPF_JMP | test | BPF_K), jt, jf, k };
     // No number has the sign bit or more than 32 bits; one that had would match no call.
     let word = |number: libc::c_long| u32::try_from(number).unwrap_or(u32::MAX);
-    let foreign: Vec<u32> = FOREIGN.iter().map(|(number, _)| word(*number)).collect();
+    let foreign: Vec<u32> = FOREIGN.iter().chain(FOREIGN_OWN).map(|(number, _)| word(*number)).collect();
     let own: Vec<u32> = SUPERVISED.iter().chain(SUPERVISED_OLD).map(|number| word(*number)).collect();
     // Comparisons with the numbers, and the answers behind them.
     let list = |numbers: &[u32]| {
