@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyString, PyTuple};
 use pyo3::{ffi, intern};
 
 use crate::card::{Card, CardState};
-use crate::error::{Class, Failure};
+use crate::error::{Class, Failure, at_block_end};
 use crate::export::Export;
 use crate::foreign::Foreign;
 use crate::memory::{Region, brief};
@@ -99,6 +99,8 @@ impl Buffer {
     }
 
     fn region(&self) -> Result<Arc<Region>, Failure> {
+        // The pages of a child are others: zeros, or none.
+        self.card.check_process()?;
         brief(&self.region).clone().ok_or_else(|| wait::closed("the buffer").on_card(self.card.name()))
     }
 
@@ -114,6 +116,9 @@ impl Buffer {
 
     /// Releases the memory. `waits`: also from channels that other threads are using.
     fn release(&self, py: Python<'_>, waits: bool) -> Result<(), Failure> {
+        if !self.card.regions().is_own() {
+            return Ok(());
+        }
         let Some(region) = brief(&self.region).take() else { return Ok(()) };
         self.card.regions().remove(&region);
         for channel in self.card.regions().channels() {
@@ -238,6 +243,7 @@ impl Buffer {
     }
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.card.check_process()?;
         if self.is_busy() {
             return Err(self.busy());
         }
@@ -254,7 +260,7 @@ impl Buffer {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.close(py)
+        at_block_end(self.close(py))
     }
 
     fn __repr__(&self) -> String {
@@ -354,6 +360,7 @@ impl Card {
     }
 
     fn device_address(&self, memory: &Bound<'_, PyAny>) -> Result<u64, Failure> {
+        self.state().check_process()?;
         let export = Export::get(memory)?;
         if !export.is_contiguous() {
             return Err(Failure::value(

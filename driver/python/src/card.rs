@@ -5,13 +5,14 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use fpga_driver::backend::Process;
 use fpga_driver::{BarOffset, CardAddr, CardRange, CardSpec, ChannelOptions, NetworkInterface, OpenOptions};
 use fpga_register_map::RegisterMap;
 use pyo3::prelude::*;
 
 use crate::bar::{Bar, BarRole};
 use crate::channel::{Channels, Shared, Side};
-use crate::error::{Class, Failure};
+use crate::error::{Class, Failure, at_block_end};
 use crate::memory::{Regions, brief};
 use crate::numbers;
 use crate::owned::Close;
@@ -50,6 +51,8 @@ struct Inner {
     map: Mutex<Option<Arc<RegisterMap>>>,
     /// Other objects that were taken.
     children: Mutex<Vec<Weak<dyn Close>>>,
+    /// A child of this process uses and closes nothing: the locks may be those of other threads of the parent.
+    process: Process,
 }
 
 impl CardState {
@@ -60,8 +63,9 @@ impl CardState {
             card: Mutex::new(Some(card)),
             channels: Mutex::default(),
             children: Mutex::default(),
-            regions: Arc::default(),
+            regions: Arc::new(Regions::new()),
             map: Mutex::default(),
+            process: Process::current(),
         }))
     }
 
@@ -69,11 +73,20 @@ impl CardState {
         &self.0.name
     }
 
+    /// Checks that this process has opened the card.
+    ///
+    /// # Errors
+    /// `OtherProcessError`.
+    pub(crate) fn check_process(&self) -> Result<(), Failure> {
+        self.0.process.check().map_err(|other| Failure::from(other).on_card(&self.0.name))
+    }
+
     /// The driver's handle.
     ///
     /// # Errors
-    /// `ClosedError`.
+    /// `ClosedError`, `OtherProcessError`.
     pub(crate) fn get(&self) -> Result<fpga_driver::Card, Failure> {
+        self.check_process()?;
         let card = self.0.card.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         card.clone().ok_or_else(|| wait::closed("the card").on_card(&self.0.name))
     }
@@ -95,7 +108,7 @@ impl CardState {
     /// Channel of a number, which is taken if it is not open. `exclusive`: an open one is refused.
     ///
     /// # Errors
-    /// Errors of taking it; `InUseError`.
+    /// Errors of taking it; `InUseError`, `OtherProcessError`.
     pub(crate) fn channel(
         &self,
         py: Python<'_>,
@@ -103,6 +116,7 @@ impl CardState {
         options: ChannelOptions,
         exclusive: bool,
     ) -> Result<Arc<Shared>, Failure> {
+        self.check_process()?;
         loop {
             let mut slots = brief(&self.0.channels);
             match slots.get(&key) {
@@ -150,8 +164,9 @@ impl CardState {
     /// Makes an object a part of the card: it is closed with the card.
     ///
     /// # Errors
-    /// `ClosedError` if the card was closed meanwhile.
+    /// `ClosedError` if the card was closed meanwhile; `OtherProcessError`.
     pub(crate) fn adopt(&self, child: Weak<dyn Close>) -> Result<(), Failure> {
+        self.check_process()?;
         let mut children = brief(&self.0.children);
         self.get()?;
         children.retain(|child| child.strong_count() > 0);
@@ -161,6 +176,7 @@ impl CardState {
 
     /// Closes the card and all that was taken from it. All of it is closed even if a part fails; the first failure is returned.
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.check_process()?;
         // First, so that nothing is taken from the card any more.
         let card = brief(&self.0.card).take();
         let children = std::mem::take(&mut *brief(&self.0.children));
@@ -245,7 +261,7 @@ impl Card {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.0.close(py)
+        at_block_end(self.0.close(py))
     }
 
     fn __repr__(&self) -> String {

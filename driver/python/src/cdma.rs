@@ -8,7 +8,7 @@ use fpga_driver::{CardAddr, CdmaError, Error};
 use pyo3::prelude::*;
 
 use crate::card::Card;
-use crate::error::{Class, Classify, Failure};
+use crate::error::{Class, Classify, Failure, at_block_end};
 use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::wait::{self, Limit};
@@ -91,7 +91,7 @@ impl Cdma {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.close(py)
+        at_block_end(self.close(py))
     }
 
     fn __repr__(&self) -> String {

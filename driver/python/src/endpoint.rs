@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::card::{Card, CardState};
-use crate::error::{Class, Classify, Failure};
+use crate::error::{Class, Classify, Failure, at_block_end};
 use crate::memory::brief;
 use crate::numbers;
 use crate::owned::{Close, Owned};
@@ -487,6 +487,7 @@ impl Endpoint {
     }
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
+        self.card.check_process()?;
         self.state.close_children(py)?;
         self.state.endpoint.close(py)
     }
@@ -497,7 +498,7 @@ impl Endpoint {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.close(py)
+        at_block_end(self.close(py))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
@@ -542,10 +543,10 @@ impl Region {
     }
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
-        if self.state.endpoint.is_closed() {
-            return Ok(());
-        }
-        let endpoint = self.state.get(py)?;
+        let endpoint = match self.state.get(py) {
+            Err(failure) if failure.is(Class::Closed) => return Ok(()),
+            endpoint => endpoint?,
+        };
         match &self.handle {
             Window::Write(handle) => endpoint.close_region(handle),
             Window::Read(handle) => endpoint.close_readable(handle),
@@ -559,7 +560,7 @@ impl Region {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.close(py)
+        at_block_end(self.close(py))
     }
 
     fn __repr__(&self) -> String {

@@ -4,7 +4,9 @@
 //! of Python 3.11. A [`Class`] names one.
 
 use fpga_driver::bulk::BulkError;
-use fpga_driver::errors::{CardPart, ChannelFault, ErrorKind, MmioError};
+use fpga_driver::errors::{
+    CardPart, ChannelFault, DmaAllocError, ErrorKind, InterruptError, MmioError, OtherProcess,
+};
 use fpga_driver::{ChannelError, Error, OpenError, ResourceError, SubmitError, TransferError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -46,6 +48,8 @@ pub(crate) enum Class {
     PacketLost,
     /// A stopped stream has no more packets.
     StreamStopped,
+    /// The object belongs to another process: to the parent, before a fork.
+    OtherProcess,
 }
 
 impl Class {
@@ -67,6 +71,7 @@ impl Class {
             Self::Refused => "RefusedError",
             Self::PacketLost => "PacketLostError",
             Self::StreamStopped => "StreamStoppedError",
+            Self::OtherProcess => "OtherProcessError",
         }
     }
 }
@@ -150,6 +155,18 @@ impl<K: ErrorKind + Classify> From<Error<K>> for Failure {
     }
 }
 
+impl From<OtherProcess> for Failure {
+    #[cold]
+    fn from(error: OtherProcess) -> Self {
+        Self::new(Class::OtherProcess, error.to_string()).advice(error.help())
+    }
+}
+
+/// Result of the end of a `with` block. A child process closes nothing: its exception, or its exit, is not replaced by that.
+pub(crate) fn at_block_end(closed: Result<(), Failure>) -> Result<(), Failure> {
+    closed.or_else(|failure| if failure.is(Class::OtherProcess) { Ok(()) } else { Err(failure) })
+}
+
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         Self::Driver(Box::new(problem))
@@ -215,6 +232,8 @@ impl Classify for ResourceError {
         match self {
             Self::InUse { .. } => Class::InUse,
             Self::Busy { .. } => Class::Wedged,
+            Self::Memory(DmaAllocError::OtherProcess(_))
+            | Self::Interrupt(InterruptError::OtherProcess(_)) => Class::OtherProcess,
             Self::Memory(_) => Class::NoMemory,
             Self::Mmio(error) => error.class(),
             Self::Interrupt(_) => Class::Refused,
@@ -281,7 +300,12 @@ impl Classify for ChannelFault {
 
 impl Classify for MmioError {
     fn class(&self) -> Class {
-        // After a reset, the state that the program has set is gone.
-        if self.is_gone() || matches!(self, Self::Stale { .. }) { Class::Gone } else { Class::Range }
+        match self {
+            Self::OtherProcess(_) => Class::OtherProcess,
+            // After a reset, the state that the program has set is gone.
+            Self::Stale { .. } => Class::Gone,
+            _ if self.is_gone() => Class::Gone,
+            _ => Class::Range,
+        }
     }
 }

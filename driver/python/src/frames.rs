@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::card::{Card, CardState};
-use crate::error::{Class, Classify as _, Failure};
+use crate::error::{Class, Classify as _, Failure, at_block_end};
 use crate::foreign::Foreign;
 use crate::numbers;
 use crate::owned::{Close as _, Owned};
@@ -275,7 +275,7 @@ impl Publisher {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.0.close(py)
+        at_block_end(self.0.close(py))
     }
 
     fn __repr__(&self) -> String {
@@ -422,7 +422,7 @@ impl Subscriber {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.0.close(py)
+        at_block_end(self.0.close(py))
     }
 
     fn __repr__(&self) -> String {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::card::{Card, CardState};
-use crate::error::{Class, Classify, Failure};
+use crate::error::{Class, Classify, Failure, at_block_end};
 use crate::info::dataclass;
 use crate::numbers;
 use crate::owned::{Close, Owned};
@@ -197,7 +197,7 @@ impl PyUserInterrupt {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.close(py)
+        at_block_end(self.close(py))
     }
 
     fn __repr__(&self) -> String {

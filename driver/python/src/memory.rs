@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use fpga_driver::backend::Process;
 use fpga_driver::{Iova, RegisteredMemory, SharedMemory};
 
 use crate::channel::Shared;
@@ -102,8 +103,9 @@ pub(crate) struct Place {
 }
 
 /// Regions of a card, and the channels that may have registered them.
-#[derive(Default)]
 pub(crate) struct Regions {
+    /// Other processes, children of this one, find no regions, and take no lock.
+    process: Process,
     by_address: Mutex<BTreeMap<usize, Arc<Region>>>,
     channels: Mutex<Vec<Weak<Shared>>>,
 }
@@ -114,6 +116,15 @@ pub(crate) fn brief<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Regions {
+    pub(crate) fn new() -> Self {
+        Self { process: Process::current(), by_address: Mutex::default(), channels: Mutex::default() }
+    }
+
+    /// Whether this process has opened the card.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// Lists a region. Returns false if it overlaps another one.
     pub(crate) fn add(&self, region: &Arc<Region>) -> bool {
         let mut regions = brief(&self.by_address);
@@ -142,6 +153,9 @@ impl Regions {
 
     /// Finds the region that `length` bytes at `address` lie in.
     pub(crate) fn find(&self, address: usize, length: usize) -> Option<Place> {
+        if !self.is_own() {
+            return None;
+        }
         let regions = brief(&self.by_address);
         let (start, region) = regions.range(..=address).next_back()?;
         let offset = address - start;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
+use fpga_driver::backend::Process;
 use pyo3::prelude::*;
 
 use crate::card::CardState;
@@ -27,7 +28,7 @@ pub(crate) trait Close: Send + Sync {
     /// Closes the object. A closed one can be closed again.
     ///
     /// # Errors
-    /// The exception of a signal handler; `InUseError` inside a call of this thread.
+    /// `OtherProcessError`; the exception of a signal handler; `InUseError` inside a call of this thread.
     fn close(&self, py: Python<'_>) -> Result<(), Failure>;
 }
 
@@ -44,6 +45,8 @@ pub(crate) struct Owned<T> {
     wanted: AtomicU32,
     /// Thread that holds the value; 0: none.
     holder: AtomicUsize,
+    /// In another process, a child of this one, the value is not used, and the lock may be that of another thread of the parent for ever.
+    process: Process,
 }
 
 thread_local! {
@@ -104,6 +107,7 @@ impl<T: Send> Owned<T> {
             closing: AtomicBool::new(false),
             wanted: AtomicU32::new(0),
             holder: AtomicUsize::new(0),
+            process: Process::current(),
         }
     }
 
@@ -115,9 +119,15 @@ impl<T: Send> Owned<T> {
         &self.card
     }
 
-    /// Holds the value if no other call does.
+    /// Holds the value if no other call does. `None` in another process as well.
     #[inline]
     pub(crate) fn try_hold(&self) -> Option<Held<'_, T>> {
+        if self.process.is_current() { self.try_lock() } else { None }
+    }
+
+    /// As [`try_hold`](Self::try_hold), in the process of the value.
+    #[inline]
+    fn try_lock(&self) -> Option<Held<'_, T>> {
         let guard = match self.value.try_lock() {
             Ok(guard) => guard,
             // A panic of another thread left the driver's state consistent: the driver reports what is wrong with it.
@@ -131,11 +141,11 @@ impl<T: Send> Owned<T> {
     /// Holds the value. Waits for calls of other threads, within the limit.
     ///
     /// # Errors
-    /// `ClosedError`, `TimedOutError`, the exception of a signal handler; `InUseError` inside a call of this thread.
+    /// `ClosedError`, `OtherProcessError`, `TimedOutError`, the exception of a signal handler; `InUseError` inside a call of this thread.
     #[inline]
     pub(crate) fn hold(&self, py: Python<'_>, limit: &mut Limit) -> Result<Held<'_, T>, Failure> {
         self.check_open()?;
-        match self.try_hold() {
+        match self.try_lock() {
             Some(held) => Ok(held),
             None => self.hold_contended(py, limit, false),
         }
@@ -152,10 +162,12 @@ impl<T: Send> Owned<T> {
         let began = Instant::now();
         let mut looked = began;
         loop {
-            if !closes {
+            if closes {
+                self.process.check()?;
+            } else {
                 self.check_open()?;
             }
-            if let Some(held) = self.try_hold() {
+            if let Some(held) = self.try_lock() {
                 limit.spend(began.elapsed());
                 return Ok(held);
             }
@@ -242,20 +254,24 @@ impl<T: Send> Owned<T> {
     /// Ends a wait if another thread wants to close the object.
     ///
     /// # Errors
-    /// `ClosedError`.
+    /// `ClosedError`, `OtherProcessError`.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<(), Failure> {
         if self.is_closed() { Err(self.closed()) } else { Ok(()) }
     }
 
+    /// Whether it is of no use any more: closed, or the object of another process.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.closing.load(Ordering::Acquire) || !self.process.is_current()
     }
 
     #[cold]
     pub(crate) fn closed(&self) -> Failure {
-        wait::closed(&self.name).on_card(&self.card)
+        match self.process.check() {
+            Ok(()) => wait::closed(&self.name).on_card(&self.card),
+            Err(other) => Failure::from(other).on_part(&self.card, &self.name),
+        }
     }
 
     /// Ends the waits of other threads: the object is about to be closed.
@@ -266,10 +282,13 @@ impl<T: Send> Owned<T> {
     /// Takes the value out and marks the object as closed. `None`: it was closed before.
     ///
     /// # Errors
-    /// The exception of a signal handler; `InUseError` inside a call of this thread.
+    /// `OtherProcessError`; the exception of a signal handler; `InUseError` inside a call of this thread.
     pub(crate) fn take(&self, py: Python<'_>) -> Result<Option<T>, Failure> {
+        if !self.process.is_current() {
+            return Err(self.closed());
+        }
         self.begin_close();
-        let mut held = match self.try_hold() {
+        let mut held = match self.try_lock() {
             Some(held) => held,
             None => self.hold_contended(py, &mut Limit::none(), true)?,
         };

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fpga_driver::backend::Process;
 use fpga_driver::sim::{
     CardDescription, CardFailure, FaultPlan, Impairments, Order, SimNetwork, ThreadOptions,
 };
@@ -27,12 +28,30 @@ const STEP: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Simulated cards and the network between them.
 #[pyclass(frozen, module = "fpga_rdma.sim")]
-pub(crate) struct Network(SimNetwork);
+pub(crate) struct Network(Own);
+
+/// Network for the process that has built it: a child has neither its threads nor usable locks.
+#[derive(Clone)]
+struct Own {
+    network: SimNetwork,
+    process: Process,
+}
+
+impl Own {
+    fn new(network: SimNetwork) -> Self {
+        Self { network, process: Process::current() }
+    }
+
+    fn get(&self) -> Result<&SimNetwork, Failure> {
+        self.process.check()?;
+        Ok(&self.network)
+    }
+}
 
 /// One simulated card, from the side of its design and its slot.
 #[pyclass(frozen, module = "fpga_rdma.sim")]
 pub(crate) struct SimulatedCard {
-    network: SimNetwork,
+    network: Own,
     index: usize,
     memory: Option<CardRange>,
 }
@@ -98,13 +117,13 @@ impl Network {
         if threaded {
             builder = builder.threaded(ThreadOptions::default());
         }
-        Ok(Self(
-            builder.build().map_err(|error: SimNetworkError| Failure::new(Class::Open, error.to_string()))?,
-        ))
+        let network =
+            builder.build().map_err(|error: SimNetworkError| Failure::new(Class::Open, error.to_string()))?;
+        Ok(Self(Own::new(network)))
     }
 
-    fn __len__(&self) -> usize {
-        self.0.card_count()
+    fn __len__(&self) -> Result<usize, Failure> {
+        Ok(self.0.get()?.card_count())
     }
 
     fn __getitem__(
@@ -112,14 +131,14 @@ impl Network {
         #[pyo3(from_py_with = numbers::index)] index: i64,
     ) -> Result<SimulatedCard, Failure> {
         let place = usize::try_from(index).unwrap_or(usize::MAX);
-        let memory = self.0.with_card(place, |card| {
+        let memory = self.0.get()?.with_card(place, |card| {
             let memory = &card.description().memory;
             CardRange::new(CardAddr::new(memory.base), memory.size)
         });
         match memory {
             Some(memory) => Ok(SimulatedCard { network: self.0.clone(), index: place, memory: Some(memory) }),
             None => {
-                let count = quantity(self.0.card_count(), "card");
+                let count = quantity(self.0.get()?.card_count(), "card");
                 Err(PyIndexError::new_err(format!("there is no card {index}; the network has {count}"))
                     .into())
             }
@@ -129,36 +148,39 @@ impl Network {
     /// Opens all cards.
     #[pyo3(signature = (*, interrupts = false))]
     fn open(&self, py: Python<'_>, interrupts: bool) -> Result<Vec<Card>, Failure> {
-        (0..self.0.card_count())
+        (0..self.0.get()?.card_count())
             .map(|index| self.__getitem__(i64::try_from(index).unwrap_or(i64::MAX))?.open(py, interrupts))
             .collect()
     }
 
     #[getter]
     fn threaded(&self) -> bool {
-        self.0.is_threaded()
+        self.0.network.is_threaded()
     }
 
     #[getter]
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of days fit")]
-    fn now(&self) -> f64 {
-        self.0.now().get() as f64 / 1e9
+    fn now(&self) -> Result<f64, Failure> {
+        Ok(self.0.get()?.now().get() as f64 / 1e9)
     }
 
-    fn step(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.0.step())
+    fn step(&self, py: Python<'_>) -> Result<bool, Failure> {
+        let network = self.0.get()?;
+        Ok(py.detach(|| network.step()))
     }
 
-    fn step_until_idle(&self, py: Python<'_>) -> u64 {
-        py.detach(|| self.0.step_until_idle())
+    fn step_until_idle(&self, py: Python<'_>) -> Result<u64, Failure> {
+        let network = self.0.get()?;
+        Ok(py.detach(|| network.step_until_idle()))
     }
 
     fn advance(&self, py: Python<'_>, span: f64) -> Result<(), Failure> {
         let mut left = std::time::Duration::from(seconds(span, "the time to advance")?);
         loop {
+            let network = self.0.get()?;
             // In real time this sleeps; virtual time passes in one part.
-            let part = if self.0.is_threaded() { left.min(STEP) } else { left };
-            py.detach(|| self.0.advance(part.into()));
+            let part = if network.is_threaded() { left.min(STEP) } else { left };
+            py.detach(|| network.advance(part.into()));
             left -= part;
             if left.is_zero() {
                 return Ok(());
@@ -169,10 +191,10 @@ impl Network {
 
     /// Numbers of frames that the cards have sent, and of what happened to them.
     #[getter]
-    fn counters(&self) -> std::collections::BTreeMap<&'static str, u64> {
-        let counters = self.0.network_counters();
+    fn counters(&self) -> Result<std::collections::BTreeMap<&'static str, u64>, Failure> {
+        let counters = self.0.get()?.network_counters();
         let (data, control) = (counters.data, counters.control);
-        [
+        Ok([
             ("sent", data.offered + control.offered),
             ("lost", data.lost + control.lost),
             ("duplicated", data.duplicated + control.duplicated),
@@ -180,12 +202,17 @@ impl Network {
             ("delivered", counters.delivered),
             ("bytes", counters.bytes),
         ]
-        .into()
+        .into())
     }
 
     fn __repr__(&self) -> String {
-        let time = if self.0.is_threaded() { "real time" } else { "virtual time" };
-        format!("<Network of {}, {time}>", quantity(self.0.card_count(), "simulated card"))
+        let time = if self.threaded() { "real time" } else { "virtual time" };
+        match self.0.get() {
+            Ok(network) => {
+                format!("<Network of {}, {time}>", quantity(network.card_count(), "simulated card"))
+            }
+            Err(_) => format!("<Network of another process, {time}>"),
+        }
     }
 }
 
@@ -204,6 +231,7 @@ fn descriptions(cards: Option<&Bound<'_, PyAny>>) -> Result<Vec<CardDescription>
 impl SimulatedCard {
     fn with<T>(&self, access: impl FnOnce(&mut fpga_card::Card) -> T) -> Result<T, Failure> {
         self.network
+            .get()?
             .with_card(self.index, access)
             .ok_or_else(|| Failure::new(Class::Range, "there is no such card"))
     }
@@ -227,7 +255,7 @@ impl SimulatedCard {
 
     #[pyo3(signature = (*, interrupts = false))]
     fn open(&self, py: Python<'_>, interrupts: bool) -> Result<Card, Failure> {
-        let backend = self.network.backend(self.index);
+        let backend = self.network.get()?.backend(self.index);
         let mut options = OpenOptions::default();
         options.card_memory = self.memory;
         let card = wait::detached(py, || fpga_driver::Card::from_backend_with(backend, options))?;
@@ -308,12 +336,13 @@ impl SimulatedCard {
                 )));
             }
         };
-        self.network.fail(self.index, failure);
+        self.network.get()?.fail(self.index, failure);
         Ok(())
     }
 
-    fn replug(&self) {
-        self.network.replug(self.index);
+    fn replug(&self) -> Result<(), Failure> {
+        self.network.get()?.replug(self.index);
+        Ok(())
     }
 
     fn set_user_interrupt(
@@ -321,16 +350,19 @@ impl SimulatedCard {
         #[pyo3(from_py_with = numbers::line)] line: u8,
         asserted: bool,
     ) -> Result<(), Failure> {
-        self.network.set_user_interrupt(self.index, Self::line(line)?, asserted);
+        self.network.get()?.set_user_interrupt(self.index, Self::line(line)?, asserted);
         Ok(())
     }
 
     fn pulse_user_interrupt(&self, #[pyo3(from_py_with = numbers::line)] line: u8) -> Result<bool, Failure> {
-        Ok(self.network.pulse_user_interrupt(self.index, Self::line(line)?).unwrap_or(false))
+        Ok(self.network.get()?.pulse_user_interrupt(self.index, Self::line(line)?).unwrap_or(false))
     }
 
     fn __repr__(&self) -> String {
-        format!("<SimulatedCard {} of {}>", self.index, self.network.card_count())
+        match self.network.get() {
+            Ok(network) => format!("<SimulatedCard {} of {}>", self.index, network.card_count()),
+            Err(_) => format!("<SimulatedCard {} of another process>", self.index),
+        }
     }
 }
 

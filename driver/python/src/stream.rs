@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::advice::render;
 use crate::card::{Card, CardState};
-use crate::error::{Class, Classify, Failure};
+use crate::error::{Class, Classify, Failure, at_block_end};
 use crate::foreign::Foreign;
 use crate::numbers;
 use crate::owned::{Close as _, Owned};
@@ -243,7 +243,7 @@ impl H2cStream {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.state.close(py)
+        at_block_end(self.state.close(py))
     }
 
     fn __repr__(&self) -> String {
@@ -543,7 +543,7 @@ impl C2hStream {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        self.state.close(py)
+        at_block_end(self.state.close(py))
     }
 
     fn __repr__(&self) -> String {

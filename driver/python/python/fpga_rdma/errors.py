@@ -20,6 +20,7 @@ __all__ = [
     "MapError",
     "NoRegisterError",
     "OpenError",
+    "OtherProcessError",
     "PacketLostError",
     "RangeError",
     "ReadFailedError",
@@ -105,6 +106,10 @@ class CardGoneError(FpgaError):
 
 class ClosedError(FpgaError):
     """The object was closed."""
+
+
+class OtherProcessError(FpgaError):
+    """The object belongs to another process: a child after a fork cannot use what its parent has opened."""
 
 
 class RefusedError(FpgaError):

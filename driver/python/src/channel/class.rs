@@ -156,6 +156,7 @@ impl Channel {
 
     /// The part of DMA memory that an object lies in.
     fn place(&self, object: &Bound<'_, PyAny>) -> Result<Place, Failure> {
+        self.card.check_process()?;
         self.bytes(object)?.place(&self.shared.regions).ok_or_else(|| {
             Failure::new(Class::Refused, "the object is not in DMA memory of this card")
                 .advice("allocate it with card.allocate, or register it with card.register")

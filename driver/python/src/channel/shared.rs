@@ -200,6 +200,10 @@ impl Shared {
         failure: Failure,
         limit: &Limit,
     ) -> Failure {
+        if failure.is(Class::OtherProcess) {
+            // A signal handler has forked; the transfers are those of the parent.
+            return failure;
+        }
         let late = failure.is(Class::TimedOut);
         // After its timeout, an engine that does not stop within a tenth of that time counts as hung.
         let patience = if late { work.stop_time(limit.total()) } else { MIN_STOP };
@@ -238,7 +242,8 @@ impl Shared {
 
     /// Cancels the transfers of an asynchronous call with the next calls of the channel, and now if no other thread has it.
     pub(super) fn abandon(&self, orphans: Vec<Orphan>) {
-        if orphans.is_empty() {
+        // A child of this process cancels nothing.
+        if orphans.is_empty() || !self.regions.is_own() {
             return;
         }
         self.leave(|left| left.orphans.extend(orphans));
@@ -339,6 +344,9 @@ impl Shared {
     /// Deregisters a region whose object is gone: now, or with the next call if another thread uses the channel. `waits`: the call of the
     /// other thread is waited for.
     pub(crate) fn forget(&self, py: Python<'_>, number: u64, waits: bool) -> Result<(), Failure> {
+        if !self.regions.is_own() {
+            return Ok(());
+        }
         self.leave(|left| left.regions.push(number));
         let held = match self.engine.try_hold() {
             None if waits && self.is_open() => match self.engine.hold(py, &mut Limit::none()) {
