@@ -110,6 +110,11 @@ fn endpoints_exchange_data_through_cards() {
 }
 
 #[test]
+fn objects_in_forked_child_are_refused_and_parent_continues() {
+    check("fork.c", &[]);
+}
+
+#[test]
 fn operations_in_the_steady_state_allocate_nothing() {
     // A sanitizer has an allocator of its own.
     if !has_sanitizer() {
