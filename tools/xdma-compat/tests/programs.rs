@@ -43,6 +43,11 @@ fn program_descriptors_survive_dup_fork_exec() {
 }
 
 #[test]
+fn program_and_its_child_use_open_files_at_the_same_time() {
+    passes_on_default_card("forked");
+}
+
+#[test]
 #[cfg(target_arch = "x86_64")]
 fn program_mapped_registers_behave_as_registers() {
     passes_on_default_card("registers");

@@ -131,6 +131,35 @@ static void inheritance(void)
     CHECK(memcmp(in, "dup2", 4) == 0 && memcmp(in + 16, "fork", 4) == 0 && memcmp(in + 32, "exec", 4) == 0);
 }
 
+/* Both processes use the files that were opened before the fork, at the same time. */
+static void forked(void)
+{
+    int to = opened("/dev/xdma0_h2c_0", O_RDWR), from = opened("/dev/xdma0_c2h_0", O_RDWR);
+    int control = opened("/dev/xdma0_control", O_RDWR);
+    pid_t child = fork();
+    char out[5000], in[sizeof out];
+    off_t place = child == 0 ? 0x10000 : 0x20000;
+    for (int round = 0; round < 20; round++) {
+        uint32_t identifier;
+        memset(out, child == 0 ? round : 0x80 + round, sizeof out);
+        CHECK(pwrite(to, out, sizeof out, place) == sizeof out);
+        CHECK(pread(from, in, sizeof in, place) == sizeof in && memcmp(in, out, sizeof in) == 0);
+        CHECK(pread(control, &identifier, 4, 0) == 4 && identifier >> 20 == 0x1fc);
+    }
+    if (child == 0)
+        exit(0);
+    ended(child);
+    /* The end of the child has closed nothing. A file position that advances is that of both. */
+    CHECK(pread(from, in, 100, 0x10000) == 100 && in[0] == 19);
+    int only = opened("/dev/xdma0_c2h_0", O_RDONLY);
+    CHECK(lseek(only, 0x10000, SEEK_SET) == 0x10000 && read(only, in, 100) == 100);
+    child = fork();
+    if (child == 0)
+        exit(read(only, in, 100) == 100 ? 0 : 1);
+    ended(child);
+    CHECK(lseek(only, 0, SEEK_CUR) == 0x10000 + 200);
+}
+
 static void inherited(void)
 {
     CHECK(pwrite(77, "exec", 4, 32) == 4);
@@ -439,7 +468,8 @@ int main(int count, char **arguments)
         const char *name;
         void (*run)(void);
     } tests[] = {
-        {"memory", memory},         {"inheritance", inheritance},   {"inherited", inherited}, {"registers", registers_mapped},
+        {"memory", memory},         {"inheritance", inheritance},   {"inherited", inherited}, {"forked", forked},
+        {"registers", registers_mapped},
         {"events", events},         {"no-events", no_events},       {"asynchronous", asynchronous},
         {"controls", controls},     {"threads", threads},           {"streams", streams}, {"waiting", waiting},
     };
