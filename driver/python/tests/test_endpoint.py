@@ -165,6 +165,10 @@ def test_wait_that_times_out_leaves_transfer_in_progress_until_cancelled() -> No
         with pytest.raises(fpga_rdma.SendFailedError) as caught:
             send.wait()
         assert caught.value.reason == "cancelled"
+        # It keeps its outcome.
+        with pytest.raises(fpga_rdma.SendFailedError) as again:
+            send.wait(None)
+        assert again.value.args[:7] == caught.value.args[:7]
 
 
 def test_send_without_notification_notifies_nobody(pair: Pair) -> None:

@@ -251,5 +251,8 @@ def test_async_wait_that_is_cancelled_loses_no_packet() -> None:
                 await asyncio.wait_for(anext(packets), 0.01)
             tx.send(b"kept")
             assert await anext(aiter(rx)) == b"kept"
+            # The iterator whose wait was cancelled has not ended.
+            tx.send(b"next")
+            assert await anext(packets) == b"next"
 
     asyncio.run(main())
