@@ -314,9 +314,11 @@ fn pieces(
     mut empty: impl FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
     beside: Beside<'_>,
 ) -> Result<u64, BulkError> {
-    if channel.interrupted {
-        // An earlier call was cancelled before the engine had stopped.
-        channel.abort().map_err(|source| BulkError::Channel { done: 0, cause: source })?;
+    if channel.is_stopping() {
+        // An earlier call was cancelled before the engine had stopped. This one waits for it as for its own transfers.
+        channel
+            .wait_until(options, |engine| engine.try_abort(Duration::MAX))
+            .map_err(|cause| BulkError::Channel { done: 0, cause })?;
         while channel.next_completion().is_some() {}
     }
     let result = run_descriptors(card, channel, start, limit, options, &mut fill, &mut empty, beside);
@@ -324,7 +326,7 @@ fn pieces(
         // Nothing may stay in flight: the buffers are collected here and return to the pool.
         let cancelled =
             matches!(&result, Err(BulkError::Channel { cause: ChannelError::Cancelled { .. }, .. }));
-        let aborted = if cancelled { channel.abort_briefly() } else { channel.abort() };
+        let aborted = if cancelled { channel.abandon_all() } else { channel.abort().map(drop) };
         while channel.next_completion().is_some() {}
         // If the wait ended early and the engine does not stop either, report only the second error, which has the remedy.
         if let (
@@ -334,7 +336,6 @@ fn pieces(
             }),
             Err(source),
         ) = (&result, aborted)
-            && !matches!(source, ChannelError::Cancelled { .. })
         {
             return Err(BulkError::Channel { done: *done, cause: source });
         }

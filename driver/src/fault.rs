@@ -38,9 +38,23 @@ pub enum FaultCause {
     EarlierFault,
     /// The channel was aborted.
     Aborted,
+    /// The card is gone.
+    Gone,
+    /// The card was reset.
+    Reset,
+    /// The engine did not stop, so the channel has failed.
+    Wedged,
 }
 
-/// Fault of a transfer. The channel was stopped, is idle and can be used again.
+impl FaultCause {
+    /// Returns whether the channel as a whole has failed, with every transfer in flight. The error of the channel has the details.
+    #[must_use]
+    pub const fn is_loss(&self) -> bool {
+        matches!(self, Self::Gone | Self::Reset | Self::Wedged)
+    }
+}
+
+/// Fault of a transfer. The channel was stopped, is idle and can be used again, unless the cause [is a loss](FaultCause::is_loss).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelFault {
     /// Direction of the channel, which decides the meaning of its error bits.
@@ -78,6 +92,9 @@ impl fmt::Display for ChannelFault {
             )?,
             FaultCause::EarlierFault => write!(f, "not executed: a transfer before it failed")?,
             FaultCause::Aborted => write!(f, "aborted")?,
+            FaultCause::Gone => write!(f, "ended without a result: the card is gone")?,
+            FaultCause::Reset => write!(f, "ended without a result: the card was reset")?,
+            FaultCause::Wedged => write!(f, "ended without a result: the engine does not stop")?,
         }
         if let Some(place) = self.position {
             let FaultPosition { descriptor, host, card, length, bytes_done } = place;
@@ -108,6 +125,9 @@ impl ErrorKind for ChannelFault {
                 Advice::text("take nothing of the run as done; the channel can be used again")
             }
             FaultCause::EarlierFault | FaultCause::Aborted => Advice::Resubmit,
+            FaultCause::Gone => Advice::ReopenCard,
+            FaultCause::Reset => Advice::DropCard,
+            FaultCause::Wedged => Advice::ResetBus,
         })
     }
 }

@@ -2,6 +2,7 @@
 //! ([`FaultInjectingBackend::use_virtual_monotonic_clock`]), so that a loaded machine does not change the result.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
+use core::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -167,6 +168,72 @@ fn cdma_copy_ends_at_timeout_though_engine_hangs() {
     }
 }
 
+/// A copy that its caller stops inside a chunk ends soon, though neither the chunk nor the reset ends. The next copy completes the reset.
+#[test]
+fn cdma_copy_stopped_inside_chunk_ends_soon_though_engine_hangs() {
+    const CHUNK: u64 = 4 << 20;
+    let (_network, injector, card) = opened(1);
+    let mut cdma = card.cdma().unwrap();
+    let register = |address: fpga_driver::BarOffset| CDMA + address.get();
+    let at = register(CdmaBlock::SR.address(fpga_driver::BarOffset::ZERO));
+    let control = register(CdmaBlock::CR.address(fpga_driver::BarOffset::ZERO));
+    let (from, to) = (CardAddr::ZERO, CardAddr::new(2 * CHUNK));
+    let (hanging, mut hung_at) = (Arc::clone(&injector), 0);
+    let error = cdma
+        .copy_with_progress(from, to, 2 * CHUNK, None, &mut |done| {
+            assert_eq!(done, CHUNK);
+            if hung_at > 0 {
+                return ControlFlow::Break(());
+            }
+            hanging.use_virtual_monotonic_clock();
+            hanging.replace(vec![
+                ReplacedRegister { bar: USER_BAR, at, value: 0 },
+                ReplacedRegister { bar: USER_BAR, at: control, value: 4 },
+            ]);
+            hung_at = hanging.now();
+            ControlFlow::Continue(())
+        })
+        .unwrap_err();
+    let took = Duration::from_nanos(injector.now() - hung_at);
+    assert!(matches!(error.kind, CdmaError::Stopped { done: CHUNK, .. }), "{error}");
+    assert!(took <= Duration::from_millis(50), "{took:?}");
+    injector.replace(Vec::new());
+    cdma.copy(from, to, 4096).unwrap();
+}
+
+/// Each wait of an endpoint ends when the program requests it.
+#[test]
+fn endpoint_waits_cancelled_end_soon() {
+    static CANCELLED: AtomicBool = AtomicBool::new(true);
+    for interrupts in [false, true] {
+        let (_network, injector, card) = opened(2);
+        if interrupts {
+            card.enable_interrupts().unwrap();
+        }
+        let mut end = Endpoint::open_with(&card, &options(1)).unwrap();
+        end.set_cancellation(Some(Cancellation::new(&CANCELLED)));
+        injector.use_virtual_monotonic_clock();
+        let long = Duration::from_secs(30);
+        let target = fpga_driver::endpoint::RemoteRegion {
+            node: NodeId::new(77),
+            address: CardAddr::new(1 << 24),
+            length: 4096,
+            key: 1,
+        };
+        let ticket = end.send(CardAddr::new(1 << 25), &target, 0, 64, SendOptions::default()).unwrap();
+        let before = injector.now();
+        let errors = [
+            end.wait(ticket, long).unwrap_err(),
+            end.wait_notification(long).unwrap_err(),
+            end.wait_peer(NodeId::new(77), long).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error.kind, EndpointError::Cancelled { .. }), "{error}");
+        }
+        assert!(injector.now() - before <= 50_000_000);
+    }
+}
+
 #[test]
 fn endpoint_waits_end_at_timeout() {
     for timeout in [5, 200, 3000].map(Duration::from_millis) {
@@ -266,10 +333,46 @@ fn cancelled_copy_ends_soon_though_engine_does_not_stop() {
     let took = Duration::from_nanos(injector.now() - before);
     assert!(took <= Duration::from_millis(40), "{took:?}");
     assert!(channel.is_stopping() && channel.in_flight() == 1);
-    // The engine stops late: nothing was given up.
+    // The next copy waits for the engine as long as its own wait, which is cancelled, too.
+    let copied = bulk::write_from(&card, &mut channel, &mut source, CardAddr::ZERO, 4096, wait, &mut |_| {});
+    assert!(matches!(
+        copied.unwrap_err().kind,
+        BulkError::Channel { done: 0, cause: ChannelError::Cancelled { .. } }
+    ));
+    assert!(channel.is_stopping());
+    // The engine stops late: nothing was given up, and a transfer that was submitted meanwhile succeeds.
+    let ticket = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
     injector.replace(Vec::new());
-    channel.abort().unwrap();
+    injector.drop_writes(Vec::new());
+    let done = channel.wait(ticket, WaitOptions::default()).unwrap();
+    assert_eq!(done.outcome.unwrap(), 64);
     assert!(!channel.is_stopping() && channel.in_flight() == 0);
+    assert!(channel.next_completion().is_none(), "nobody takes what the copy has left");
+    assert_eq!(card.memory().quarantined(), []);
+}
+
+/// As a copy, with transfers of others before and after the cancelled one, which continue.
+#[test]
+fn cancelled_blocking_transfer_ends_soon_and_others_continue() {
+    static CANCELLED: AtomicBool = AtomicBool::new(true);
+    let (_network, injector, card) = opened(1);
+    let mut channel = card.h2c(0).unwrap();
+    make_channel_hang(&injector, Direction::H2c);
+    injector.use_virtual_monotonic_clock();
+    let first = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+    let wait = WaitOptions::default().cancel(Cancellation::new(&CANCELLED));
+    let before = injector.now();
+    let failed = channel.write_with(card.buffer(4096).unwrap(), CardAddr::ZERO, wait).unwrap_err();
+    assert!(matches!(failed.error.kind, TransferError::Channel(ChannelError::Cancelled { .. })), "{failed}");
+    let took = Duration::from_nanos(injector.now() - before);
+    assert!(took <= Duration::from_millis(50), "{took:?}");
+    assert!(failed.buffer.is_none() && channel.is_stopping() && channel.in_flight() == 2);
+    let last = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+    injector.replace(Vec::new());
+    injector.drop_writes(Vec::new());
+    assert_eq!(channel.wait(last, WaitOptions::default()).unwrap().outcome.unwrap(), 64);
+    assert_eq!(channel.wait(first, WaitOptions::default()).unwrap().outcome.unwrap(), 64);
+    assert!(!channel.is_stopping() && channel.in_flight() == 0 && channel.next_completion().is_none());
     assert_eq!(card.memory().quarantined(), []);
 }
 

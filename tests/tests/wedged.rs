@@ -86,7 +86,7 @@ fn wedged_engine_keeps_buffers() {
     assert!(
         done.iter()
             .filter_map(|done| done.outcome.as_ref().err())
-            .all(|fault| fault.kind.cause == FaultCause::Aborted)
+            .all(|fault| fault.kind.cause == FaultCause::Wedged)
     );
     assert_eq!(
         done[3].buffer.as_ref().map(DmaBuffer::len),

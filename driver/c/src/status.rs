@@ -1,7 +1,7 @@
 //! Status codes. Their numbers are part of the ABI: a new code gets the next number, and none changes its meaning.
 
 use fpga_driver::bulk::BulkError;
-use fpga_driver::errors::{ChannelFault, DmaAllocError};
+use fpga_driver::errors::{ChannelFault, DmaAllocError, FaultCause};
 use fpga_driver::{ChannelError, OpenError, ResourceError, SubmitError, TransferError};
 
 use crate::card::mmio_status;
@@ -108,7 +108,11 @@ fn fault_position(fault: &ChannelFault) -> Position {
 
 impl Code for ChannelFault {
     fn status(&self) -> Status {
-        Status::Fault
+        match self.cause {
+            FaultCause::Gone | FaultCause::Reset => Status::Gone,
+            FaultCause::Wedged => Status::Wedged,
+            _ => Status::Fault,
+        }
     }
 
     fn position(&self) -> Position {
@@ -192,7 +196,7 @@ impl Code for TransferError {
     fn status(&self) -> Status {
         match self {
             Self::Submit(error) => error.status(),
-            Self::Fault(_) => Status::Fault,
+            Self::Fault(fault) => fault.status(),
             Self::Channel(error) => error.status(),
             _ => Status::Internal,
         }
@@ -212,7 +216,7 @@ impl Code for BulkError {
         match self {
             Self::Memory(error) => error.status(),
             Self::Submit(error) => error.status(),
-            Self::Fault { .. } => Status::Fault,
+            Self::Fault { cause, .. } => cause.status(),
             Self::Channel { cause, .. } => cause.status(),
             _ => Status::Internal,
         }

@@ -54,8 +54,16 @@ impl Cdma {
             // Without a limit, the engine still has one for each chunk.
             let left = timeout.map(|_| limit.left());
             let began = Instant::now();
-            let progress =
-                &mut |_| if pause.is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            let mut reported = 0;
+            let progress = &mut |now| {
+                // Inside a chunk, a pause would lose what is copied of it.
+                let between = core::mem::replace(&mut reported, now) < now;
+                if pause.is_closing() || between && pause.is_due() {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            };
             let at = |start: CardAddr| CardAddr::new(start.get().saturating_add(done));
             let copied =
                 engine.copy_with_progress(at(source), at(destination), length - done, left, progress);

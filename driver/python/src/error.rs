@@ -5,7 +5,7 @@
 
 use fpga_driver::bulk::BulkError;
 use fpga_driver::errors::{
-    CardPart, ChannelFault, DmaAllocError, ErrorKind, InterruptError, MmioError, OtherProcess,
+    CardPart, ChannelFault, DmaAllocError, ErrorKind, FaultCause, InterruptError, MmioError, OtherProcess,
 };
 use fpga_driver::{ChannelError, Error, OpenError, ResourceError, SubmitError, TransferError};
 use pyo3::exceptions::PyValueError;
@@ -272,7 +272,7 @@ impl Classify for TransferError {
     fn class(&self) -> Class {
         match self {
             Self::Submit(error) => error.class(),
-            Self::Fault(_) => Class::Fault,
+            Self::Fault(fault) => fault.class(),
             Self::Channel(error) => error.class(),
             _ => Class::Refused,
         }
@@ -284,7 +284,7 @@ impl Classify for BulkError {
         match self {
             Self::Memory(error) => error.class(),
             Self::Submit(error) => error.class(),
-            Self::Fault { .. } => Class::Fault,
+            Self::Fault { cause, .. } => cause.class(),
             Self::Channel { cause, .. } => cause.class(),
             Self::NoFreeSlot { .. } => Class::Range,
             _ => Class::Refused,
@@ -294,7 +294,11 @@ impl Classify for BulkError {
 
 impl Classify for ChannelFault {
     fn class(&self) -> Class {
-        Class::Fault
+        match self.cause {
+            FaultCause::Gone | FaultCause::Reset => Class::Gone,
+            FaultCause::Wedged => Class::Wedged,
+            _ => Class::Fault,
+        }
     }
 }
 

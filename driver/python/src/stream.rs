@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_driver::backend::Clock;
-use fpga_driver::errors::{ChannelFault, ErrorKind as _, FaultCause};
+use fpga_driver::errors::{ChannelFault, ErrorKind as _};
 use fpga_driver::stream::{C2hStreamOptions, Packet, StreamError};
 use fpga_driver::{ChannelError, Error, SharedSlice, Ticket, WaitMode, WaitOptions};
 use pyo3::prelude::*;
@@ -67,7 +67,7 @@ impl Sender {
     /// The first cause of a fault: that of the channel, if the driver has ended the packet together with it.
     fn cause(&mut self, fault: Error<ChannelFault>) -> Failure {
         match (&fault.kind.cause, self.stream.poll()) {
-            (FaultCause::Aborted, Err(lost)) => lost.into(),
+            (cause, Err(lost)) if cause.is_loss() => lost.into(),
             _ => fault.into(),
         }
     }

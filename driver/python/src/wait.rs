@@ -123,6 +123,12 @@ impl<'a> Pause<'a> {
         Self { wanted, closing, began: Instant::now() }
     }
 
+    /// Whether another thread closes the object.
+    #[inline]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
     /// Whether another thread wants the value, or it is time to look for signals.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {

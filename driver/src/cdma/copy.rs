@@ -1,6 +1,7 @@
 //! Copies in simple mode: one start of the engine per chunk.
 
 use core::ops::ControlFlow;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use fpga_registers::CardAddr;
@@ -14,6 +15,8 @@ use crate::shared::Shared;
 
 /// Maximum time for a copy of the longest chunk (4 MiB), in nanoseconds: 4 MB/s is far below any memory.
 const COPY_LIMIT_NS: u64 = 1_000_000_000;
+/// Interval in nanoseconds in which the caller of a copy is asked whether to stop.
+const PROGRESS_INTERVAL_NS: u64 = 10_000_000;
 /// Maximum chunk of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one. It is a multiple of every data
 /// width, so all chunks have the alignment of the first one.
 pub(super) const CHUNK_BYTES: u32 = 1 << 22;
@@ -72,12 +75,13 @@ impl Cdma {
         self.copy_with_progress(source, destination, length, Some(timeout), progress)
     }
 
-    /// As [`copy`](Self::copy), with a time limit of `timeout`, if any. `progress` is called after each chunk with the number of bytes
-    /// copied, and can stop the copy there, for example at a signal or at a limit of another clock than the card's.
+    /// As [`copy`](Self::copy), with a time limit of `timeout`, if any. `progress` is called with the number of bytes copied: after each
+    /// chunk, and every 10 ms while the engine copies one. It can stop the copy there, for example at a signal or at a limit of another clock
+    /// than the card's.
     ///
     /// # Errors
-    /// As [`copy_with_timeout`](Self::copy_with_timeout); [`CdmaError::Stopped`] has the number of bytes copied. The engine is idle then
-    /// and can be used again.
+    /// As [`copy_with_timeout`](Self::copy_with_timeout); [`CdmaError::Stopped`] has the number of bytes copied. Inside a chunk, the engine
+    /// gets some milliseconds for its reset. If it needs longer, the next copy waits for it.
     pub fn copy_with_progress(
         &mut self,
         source: CardAddr,
@@ -106,13 +110,17 @@ impl Cdma {
         if done != 0 && done == length {
             return Ok(());
         }
+        if self.stuck.load(Ordering::Relaxed) {
+            // An earlier copy was stopped, and has not waited for the reset.
+            self.reset_within(self.card.idle_timeout().min(time.left(&self.card)))?;
+        }
         let idle = self.wait_idle(COPY_LIMIT_NS.min(time.left(&self.card)), "the copy before")?;
         if idle.has_error() {
             self.reset_engine()?;
         }
         self.enter_simple_mode()?;
         while done < length {
-            done += u64::from(self.copy_chunk(&whole, done, time)?);
+            done += u64::from(self.copy_chunk(&whole, done, time, progress)?);
             if done < length && time.left(&self.card) == 0 {
                 return Err(self.out_of_time(&whole, done, time));
             }
@@ -124,7 +132,13 @@ impl Cdma {
     }
 
     /// Copies the next chunk of `whole`, of which `done` bytes are copied. Returns the number of bytes that it copied.
-    fn copy_chunk(&mut self, whole: &CopyEntry, done: u64, time: CopyTime) -> Result<u32, CdmaError> {
+    fn copy_chunk(
+        &mut self,
+        whole: &CopyEntry,
+        done: u64,
+        time: CopyTime,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<u32, CdmaError> {
         let written = u32::try_from(whole.length - done).unwrap_or(u32::MAX).min(self.chunk);
         let at = |start: CardAddr| CardAddr::new(start.get() + done);
         let held = self.start(at(whole.source), at(whole.destination), written)?;
@@ -138,7 +152,22 @@ impl Cdma {
         let left = time.left(&self.card);
         // Without the caller's limit, a chunk that takes longer than any memory needs is stuck.
         let limit = if time.limit.is_some() { left } else { COPY_LIMIT_NS };
-        let mut status = match self.wait_idle(limit, "a copy") {
+        let mut looked = self.card.backend.now();
+        let idle = self.within(limit, "a copy", || {
+            let status = self.read_status()?;
+            let now = self.card.backend.now();
+            if status.idle() || status.has_error() {
+                return Ok(Some(status));
+            }
+            if now.saturating_sub(looked) >= PROGRESS_INTERVAL_NS {
+                looked = now;
+                if progress(done).is_break() {
+                    return Err(self.stopped(whole, done));
+                }
+            }
+            Ok(None)
+        });
+        let mut status = match idle {
             Err(CdmaError::Stuck { .. }) if time.limit.is_some() => {
                 return Err(self.out_of_time(whole, done, time));
             }
@@ -161,6 +190,20 @@ impl Cdma {
             });
         }
         Ok(copied)
+    }
+
+    /// Begins to reset the engine inside a copy that is to stop. Returns the error of the copy.
+    fn stopped(&self, whole: &CopyEntry, done: u64) -> CdmaError {
+        // A reset that is not complete in this time is continued by the next copy.
+        match self.reset_after(0) {
+            Ok(()) | Err(CdmaError::Stuck { .. }) => CdmaError::Stopped {
+                source_start: whole.source,
+                destination: whole.destination,
+                length: whole.length,
+                done,
+            },
+            Err(error) => error,
+        }
     }
 
     /// Resets the engine after a copy that has used its time. Returns the error of the copy, or that of the reset.

@@ -272,6 +272,12 @@ pub enum CdmaRingError {
         /// Number of descriptors that the engine has not completed.
         outstanding: u32,
     },
+    /// The wait was cancelled ([`WaitOptions::cancel`](crate::WaitOptions::cancel)). The copy stays in flight: wait again, or abort.
+    #[error("the wait was cancelled after {waited}")]
+    Cancelled {
+        /// Time waited.
+        waited: Waited,
+    },
     /// The ticket's completion was already taken, or the ticket belongs to another ring.
     #[error("this ticket's completion has been taken, or it is another ring's")]
     UnknownTicket,
@@ -297,6 +303,7 @@ impl ErrorKind for CdmaRingError {
             Self::OutsideBypass { .. } | Self::NoBypass { .. } => Advice::LendChannel,
             Self::Lost { .. } => Advice::text("check that there is memory at this address"),
             Self::TimedOut { .. } => Advice::WaitLongerOrAbort,
+            Self::Cancelled { .. } => Advice::WaitAgainOrAbort,
             Self::NoInterrupt => Advice::StateRingInterrupt,
             Self::Config(_) | Self::Channel { .. } | Self::UnknownTicket | Self::Interrupt(_) => return None,
         })
@@ -407,6 +414,8 @@ pub enum CdmaFaultCause {
     Aborted,
     /// The engine could not be stopped: it may still write to the destination.
     Unstoppable,
+    /// The card is gone.
+    Gone,
 }
 
 /// Fault of a copy. Unless the cause says otherwise, the engine was reset and the ring can be used again.
@@ -430,6 +439,7 @@ impl fmt::Display for CdmaFault {
             CdmaFaultCause::EarlierFault => write!(f, "not executed: a copy before it failed")?,
             CdmaFaultCause::Aborted => write!(f, "aborted")?,
             CdmaFaultCause::Unstoppable => write!(f, "the engine does not stop")?,
+            CdmaFaultCause::Gone => write!(f, "ended without a result: the card is gone")?,
         }
         if let Some(place) = self.position {
             write!(
@@ -463,6 +473,7 @@ impl ErrorKind for CdmaFault {
             CdmaFaultCause::Upload | CdmaFaultCause::EarlierFault | CdmaFaultCause::Aborted => {
                 Advice::Resubmit
             }
+            CdmaFaultCause::Gone => Advice::ReopenCard,
             CdmaFaultCause::Unstoppable => {
                 Advice::text("do not use its destination before the card has been reset")
             }

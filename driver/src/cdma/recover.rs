@@ -172,8 +172,10 @@ impl<T> CdmaRing<T> {
     fn drain(&mut self, cause: CdmaFaultCause, position: Option<CdmaFaultPosition>) {
         let place = self.place();
         let later = match cause {
-            CdmaFaultCause::Aborted | CdmaFaultCause::Unstoppable | CdmaFaultCause::Upload => cause.clone(),
-            _ => CdmaFaultCause::EarlierFault,
+            CdmaFaultCause::Status(_) | CdmaFaultCause::Progress(_) | CdmaFaultCause::NoError(_) => {
+                CdmaFaultCause::EarlierFault
+            }
+            _ => cause.clone(),
         };
         let later = CdmaFault { cause: later, position: None };
         let first = CdmaFault { cause, position };
@@ -196,12 +198,17 @@ impl<T> CdmaRing<T> {
     /// Marks the ring as failed. Every copy ends; the engine is reset if possible.
     #[cold]
     pub(super) fn fail(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
-        let stopped = match &error {
-            CdmaRingError::Engine(CdmaError::Stuck { .. } | CdmaError::Gone | CdmaError::Silent(_)) => false,
-            _ => self.cdma.reset_engine().is_ok(),
+        let cause = match &error {
+            CdmaRingError::Engine(CdmaError::Gone) => CdmaFaultCause::Gone,
+            CdmaRingError::Engine(CdmaError::Mmio(error)) if error.is_gone() => CdmaFaultCause::Gone,
+            CdmaRingError::Engine(CdmaError::Stuck { .. } | CdmaError::Silent(_)) => {
+                CdmaFaultCause::Unstoppable
+            }
+            _ if self.cdma.reset_engine().is_ok() => CdmaFaultCause::Aborted,
+            _ => CdmaFaultCause::Unstoppable,
         };
         self.collect();
-        self.drain(if stopped { CdmaFaultCause::Aborted } else { CdmaFaultCause::Unstoppable }, None);
+        self.drain(cause, None);
         self.failed = Some(error.clone());
         Err(error)
     }

@@ -18,7 +18,7 @@ impl<T> CdmaRing<T> {
     /// Waits until `ticket`'s copy, and so every earlier one, has ended, and takes its completion.
     ///
     /// # Errors
-    /// [`CdmaRingError::TimedOut`] leaves the copy in flight: wait again, or [`abort`](Self::abort).
+    /// [`CdmaRingError::TimedOut`] and [`CdmaRingError::Cancelled`] leave the copy in flight: wait again, or [`abort`](Self::abort).
     pub fn wait(
         &mut self,
         ticket: Ticket,
@@ -61,6 +61,9 @@ impl<T> CdmaRing<T> {
             polled?;
             // Read before the poll: copies that ended while this thread was delayed have ended in time.
             let waited = deadline.waited(now);
+            if options.cancel.is_some_and(|cancel| cancel.is_requested()) {
+                return Err(CdmaRingError::Cancelled { waited: self.cdma.waited(waited) });
+            }
             if deadline.is_over(now) {
                 return Err(self.timed_out(waited));
             }
@@ -75,7 +78,7 @@ impl<T> CdmaRing<T> {
                 }
                 backoff.back_off(&*backend, deadline.left(now));
             } else {
-                self.sleep(deadline.left(now))?;
+                self.sleep(deadline.left(now).min(options.max_sleep()))?;
             }
             now = self.now();
         }

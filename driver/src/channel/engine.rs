@@ -1,6 +1,7 @@
 //! Engine of one channel: the descriptor ring of `fpga-ring`, its memory, and the registers that start it. One file, because opening,
 //! submission and completion share one state.
 
+use core::ops::Range;
 use fpga_pci::Waited;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::line::InterruptLine;
 use super::memory::RegisteredEntry;
 use super::{ChannelOptions, Completion, RunMode, Ticket};
 use crate::error::{ChannelError, Error, ErrorPlace, Refused, ResourceError, SubmitError};
-use crate::fault::ChannelFault;
+use crate::fault::{ChannelFault, FaultCause};
 use crate::name::ChannelName;
 use crate::range::CardRange;
 use crate::shared::{self, ChannelClaim, Shared, needed_access};
@@ -74,6 +75,15 @@ pub(crate) struct BackpressureStats {
     pub(crate) still: u64,
 }
 
+/// Stop of an engine that is told to stop while nobody waits for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stopping {
+    /// Time of the request on the card's clock.
+    pub(super) began: u64,
+    /// Number of times that the status was read since.
+    pub(super) looks: u32,
+}
+
 /// One channel. Field order is drop order: the ring's buffers before the memory, the memory before the card.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -107,12 +117,10 @@ pub(crate) struct Engine {
     pub(super) backpressure: BackpressureStats,
     pub(super) failed: Option<ChannelError>,
     pub(super) process: Process,
-    /// The current stop does not wait long for the engine.
-    pub(super) hurried: bool,
-    /// The engine was told to stop for a cancellation: since when, on the card's clock, and how often its status was read since.
-    pub(super) stopping: Option<(u64, u32)>,
-    /// Such a stop has ended before the engine was idle: a part of the run is in flight.
-    pub(crate) interrupted: bool,
+    /// Stop of the engine that no call waits for.
+    pub(super) stopping: Option<Stopping>,
+    /// Transfers of calls that have ended before the engine had stopped: they end when it has, and nobody takes them.
+    pub(super) abandoned: Vec<Range<u64>>,
     /// The last owner of a C2H stream stopped inside a packet.
     inside_packet: bool,
     /// Scratch space for lists, kept between calls.
@@ -191,9 +199,8 @@ impl Engine {
             backpressure: BackpressureStats::default(),
             failed: None,
             process: card.process,
-            hurried: false,
             stopping: None,
-            interrupted: false,
+            abandoned: Vec::new(),
             inside_packet: false,
             list: Vec::new(),
             list_order: Vec::new(),
@@ -327,6 +334,7 @@ impl Engine {
     pub(super) fn fail(&mut self, error: ChannelError) {
         self.plain_submissions = false;
         self.failed = Some(error);
+        self.end_stop();
     }
 
     pub(crate) const fn name(&self) -> ChannelName {
@@ -544,8 +552,7 @@ impl Engine {
             ended = self.reap()?;
         }
         if self.ring.has_queued() {
-            if self.stopping.is_none() || !self.ring.is_running() {
-                self.stopping = None;
+            if self.stopping.is_none() || self.end_stop() {
                 self.post()?;
             }
         } else if let Some(error) = &self.failed {
@@ -614,7 +621,11 @@ impl Engine {
             count += self.ring.pop_without_payload() as usize;
             let Some(done) = self.ring.poll_completion() else { return count };
             count += 1;
-            let outcome = if done.withdrawn { Err(self.located(self.aborted())) } else { Ok(done.length) };
+            let outcome = if done.withdrawn {
+                Err(self.located(self.ended_by(FaultCause::Aborted)))
+            } else {
+                Ok(done.length)
+            };
             self.push(Ticket(done.token.number()), outcome, done.payload);
         }
     }

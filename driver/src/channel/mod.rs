@@ -37,6 +37,7 @@ use crate::name::ChannelName;
 pub(crate) use engine::{Engine, Payload, Side};
 pub(crate) use future::CompletionFuture;
 pub use memory::{MemoryHandle, ScatterGatherEntry};
+pub(crate) use options::CANCEL_CHECK_NS;
 pub use options::{Cancellation, ChannelOptions, RunMode, WaitMode, WaitOptions};
 pub use wait::ChannelEvents;
 
@@ -261,11 +262,12 @@ macro_rules! common {
                 self.0.try_abort(limit).at(|| self.0.place())
             }
 
-            /// Returns whether a copy was cancelled before the engine had stopped: the next copy, [`abort`](Self::abort) and dropping the
-            /// channel wait for that first.
+            /// Returns whether the engine was told to stop, by [`try_cancel`](Self::try_cancel), [`try_abort`](Self::try_abort) or a blocking
+            /// call that was cancelled, and is not known to be idle yet. After such a call, polls see when it is; the next copy
+            /// ([`bulk`](crate::bulk)), [`abort`](Self::abort) and dropping the channel wait for it.
             #[must_use]
             pub fn is_stopping(&self) -> bool {
-                self.0.interrupted
+                self.0.is_stopping()
             }
 
             /// Returns the channel's interrupt as a file descriptor.

@@ -5,6 +5,9 @@ use core::time::Duration;
 
 use crate::setters::setters;
 
+/// Maximum sleep of a wait that can be cancelled, in nanoseconds.
+pub(crate) const CANCEL_CHECK_NS: u64 = 10_000_000;
+
 /// Wait mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -80,9 +83,9 @@ pub struct WaitOptions {
     /// Maximum total time of all waits of one call, on the same clock, for calls that wait several times ([`bulk`](crate::bulk)). Default:
     /// no limit.
     pub total: Duration,
-    /// Ends the wait with [`ChannelError::Cancelled`](crate::ChannelError::Cancelled). A copy ([`bulk`](crate::bulk)) stops the engine after
-    /// that, for which it waits 25 ms, or the time that its transfers need on the slowest link if that is longer: then the engine
-    /// [is stopping](crate::H2cChannel::is_stopping). Default: none.
+    /// Ends the wait with [`ChannelError::Cancelled`](crate::ChannelError::Cancelled), or `Cancelled` of the ring's error.
+    /// A blocking transfer and a copy ([`bulk`](crate::bulk)) stop the engine after that, for which they wait 25 ms, or the time that the
+    /// transfers need on the slowest link if that is longer: then the engine [is stopping](crate::H2cChannel::is_stopping). Default: none.
     pub cancel: Option<Cancellation>,
 }
 
@@ -94,6 +97,11 @@ impl Default for WaitOptions {
 }
 
 impl WaitOptions {
+    /// Maximum sleep in nanoseconds: a cancellation does not wake a thread.
+    pub(crate) fn max_sleep(&self) -> u64 {
+        self.cancel.map_or(u64::MAX, |_| CANCEL_CHECK_NS)
+    }
+
     /// Sets the wait mode.
     #[must_use]
     pub const fn mode(mut self, mode: WaitMode) -> Self {

@@ -1,5 +1,6 @@
 //! Recovery of a run that does not end normally: stop, confirm idle, return all buffers; quarantine memory that the engine may still reach.
 
+use core::ops::Range;
 use core::time::Duration;
 use fpga_pci::Waited;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use fpga_registers::xdma::{ChannelBlock, ChannelStatus, Direction};
 use fpga_ring::ring::{CountFault, Token, WithdrawError};
 
 use super::Ticket;
-use super::engine::{EVENT_BITS, Engine, Payload, Side};
+use super::engine::{EVENT_BITS, Engine, Payload, Side, Stopping};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPosition};
 use crate::shared::FlushGuard;
@@ -48,7 +49,10 @@ impl Engine {
             return Ok(());
         }
         if self.stopping.is_some() {
-            // An engine that was told to stop for a cancellation ends its run early: the next `try_cancel` collects it.
+            // An engine that was told to stop ends its run early. The call that requests the stop collects the run, unless it has ended.
+            if !self.abandoned.is_empty() && !status.busy() {
+                self.halted(status)?;
+            }
             return Ok(());
         }
         // In batch mode a busy engine is working. In credit mode, or while it waits for a stream, the engine is always busy: then its count
@@ -108,7 +112,7 @@ impl Engine {
         }
         let cancelled = self.withdraw_after(ticket, |engine| engine.try_halt(limit))?;
         if cancelled.is_some() && !self.ring.is_running() {
-            self.stopping = None;
+            self.end_stop();
         }
         Ok(cancelled)
     }
@@ -127,26 +131,78 @@ impl Engine {
         self.abort().map(Some)
     }
 
+    /// Ends everything in flight for a caller whose wait was cancelled; see [`abandon`](Self::abandon).
+    pub(crate) fn abandon_all(&mut self) -> Result<(), ChannelError> {
+        let all = self.ring.ended()..self.ring.submitted();
+        self.abandon(all, |engine| Ok(engine.try_abort(Duration::MAX)?.is_some()))
+    }
+
+    /// Ends a transfer for a caller whose wait was cancelled; see [`abandon`](Self::abandon).
+    pub(super) fn abandon_one(&mut self, ticket: Ticket) -> Result<(), ChannelError> {
+        let one = ticket.0..ticket.0.saturating_add(1);
+        self.abandon(one, |engine| Ok(engine.try_cancel(ticket, Duration::MAX)?.is_some()))
+    }
+
+    /// Calls `stop` until it returns true, for some milliseconds: the caller wants to continue. If the engine needs longer, it stops without
+    /// this call. The transfers end then, and their completions are dropped.
+    fn abandon(
+        &mut self,
+        transfers: Range<u64>,
+        mut stop: impl FnMut(&mut Self) -> Result<bool, ChannelError>,
+    ) -> Result<(), ChannelError> {
+        let (card, limit) = (Arc::clone(&self.card), self.stop_limit(Duration::ZERO));
+        let stopped = poll_until(&*card.backend, limit, |_| stop(self).map(|done| done.then_some(())))?;
+        if stopped.is_err() {
+            self.abandoned.push(transfers);
+        }
+        Ok(())
+    }
+
+    /// Whether the engine was told to stop and no call has found it idle since.
+    pub(crate) const fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    /// Ends the stop of an engine without a run: transfers that nobody takes end. Returns false if there is a run.
+    #[cold]
+    pub(super) fn end_stop(&mut self) -> bool {
+        if self.ring.is_running() {
+            return false;
+        }
+        self.stopping = None;
+        for transfers in core::mem::take(&mut self.abandoned) {
+            for number in transfers.start.max(self.ring.ended())..transfers.end {
+                // Those that have ended meanwhile are not withdrawn.
+                if self.ring.withdraw(Token::new(number)).is_ok() {
+                    drop(self.reclaim(Ticket(number)));
+                }
+            }
+            self.collect();
+            self.finished.retain(|done| !transfers.contains(&done.ticket.0));
+        }
+        true
+    }
+
     /// Clears Run, and looks once whether the engine has stopped. Returns true when it has, and its run was collected.
     fn try_halt(&mut self, limit: Duration) -> Result<bool, ChannelError> {
         let now = self.now();
-        let (began, looks) = match self.stopping {
+        let mut stopping = match self.stopping {
             Some(stopping) => stopping,
             None => {
                 self.request_stop()?;
-                (now, 0)
+                Stopping { began: now, looks: 0 }
             }
         };
-        self.stopping = Some((began, looks.saturating_add(1)));
+        stopping.looks = stopping.looks.saturating_add(1);
+        self.stopping = Some(stopping);
         let status = self.status()?;
         if !status.busy() {
-            self.stopping = None;
             return self.halted(status).map(|()| true);
         }
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(self.card.idle_timeout());
-        let waited = now.saturating_sub(began);
+        let waited = now.saturating_sub(stopping.began);
         // Without several looks, the time may have been this thread's, which had no CPU.
-        if waited >= limit && looks >= MIN_LOOKS {
+        if waited >= limit && stopping.looks > MIN_LOOKS {
             return Err(self.wedged(waited, status));
         }
         self.relax();
@@ -207,21 +263,14 @@ impl Engine {
         }
         self.ring.halt();
         self.collect();
+        self.end_stop();
         self.clear_status()
-    }
-
-    /// As [`abort`](Self::abort) after a cancelled wait, whose caller wants to continue: an engine that does not stop within some milliseconds
-    /// remains running ([`ChannelError::Cancelled`]), and the next call that stops it waits for it.
-    pub(crate) fn abort_briefly(&mut self) -> Result<usize, ChannelError> {
-        self.hurried = true;
-        let aborted = self.abort();
-        self.hurried = false;
-        aborted
     }
 
     pub(crate) fn abort(&mut self) -> Result<usize, ChannelError> {
         self.check_usable()?;
         if self.ring.operations() == 0 && !self.ring.is_open() {
+            self.end_stop();
             return Ok(0);
         }
         self.end_run(FaultCause::Aborted)
@@ -274,6 +323,7 @@ impl Engine {
             tracing::warn!(target: FAULT_LOG, place = %self.place(), fault = %first, "run ended");
         }
         self.end_all(first, later);
+        self.end_stop();
         // Writing ones clears the bits: the next run starts with a clean status.
         self.clear_status()?;
         Ok(usize::try_from(self.ring.ended() - before).unwrap_or(usize::MAX))
@@ -297,9 +347,9 @@ impl Engine {
             .map_err(|source| self.backend_lost(source))
     }
 
-    /// Fault of a transfer that was ended by request.
-    pub(super) fn aborted(&self) -> ChannelFault {
-        ChannelFault { direction: self.name.direction, cause: FaultCause::Aborted, position: None }
+    /// Fault of a transfer that was ended by request, or together with the channel.
+    pub(super) const fn ended_by(&self, cause: FaultCause) -> ChannelFault {
+        ChannelFault { direction: self.name.direction, cause, position: None }
     }
 
     /// Clears Run: the engine finishes its current descriptor and stops.
@@ -310,9 +360,7 @@ impl Engine {
     }
 
     fn stop_and_confirm(&mut self, limit: u64) -> Result<ChannelStatus, ChannelError> {
-        self.stopping = None;
         self.request_stop()?;
-        self.interrupted = false;
         let mut flush = None;
         let stopped = self.confirm_idle(&mut flush, limit);
         if let Some(flush) = flush {
@@ -329,9 +377,6 @@ impl Engine {
         let receives = matches!((self.side, self.direction()), (Side::Stream, Direction::C2h));
         let card = Arc::clone(&self.card);
         let mut last = ChannelStatus::new();
-        let hurry = self.stop_limit(Duration::ZERO);
-        let hurried = self.hurried && hurry < limit.min(card.idle_timeout());
-        let limit = if hurried { hurry } else { limit };
         // Some hardware still shows busy right after an error, so read again (quirk 4).
         let stopped = poll_until(&*card.backend, limit.min(card.idle_timeout()), |waited| {
             last = self.status()?;
@@ -346,11 +391,6 @@ impl Engine {
         })?;
         match stopped {
             Ok(status) => Ok(status),
-            Err(waited) if hurried => {
-                // The caller wants to continue. What is posted stays in flight, and the next call that stops the engine waits longer.
-                self.interrupted = true;
-                Err(self.cancelled(waited))
-            }
             Err(waited) => Err(self.wedged(waited, last)),
         }
     }
@@ -369,8 +409,7 @@ impl Engine {
     /// Handles a device reset since this channel was taken: the engine is idle, and everything in flight has ended incomplete.
     fn was_reset(&mut self, source: MmioError) -> ChannelError {
         self.collect();
-        let fault = self.aborted();
-        self.end_all(fault, FaultCause::Aborted);
+        self.end_all(self.ended_by(FaultCause::Reset), FaultCause::Reset);
         let error = self.mmio(source);
         self.fail(error.clone());
         error
@@ -399,6 +438,10 @@ impl Engine {
     /// Quarantines everything posted and ends it. Buffers that were queued but never posted are returned.
     fn quarantine(&mut self, reason: QuarantineReason) -> usize {
         self.collect();
+        let cause = match reason {
+            QuarantineReason::DeviceGone => FaultCause::Gone,
+            _ => FaultCause::Wedged,
+        };
         let mut count = 0;
         // Only the descriptors show which part of registered memory a transfer uses.
         let reachable: Vec<_> = self.ring.posted().collect();
@@ -416,7 +459,7 @@ impl Engine {
                 }
                 other => other,
             };
-            let fault = self.aborted();
+            let fault = self.ended_by(cause.clone());
             self.push(Ticket(number), Err(self.located(fault)), payload);
         }
         for slot in &mut self.registered {

@@ -17,9 +17,6 @@ use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
 use crate::error::{ChannelError, Error, TransferFailed};
 use crate::fault::FaultCause;
 
-/// Maximum sleep of a wait that can be cancelled, in nanoseconds.
-const CANCEL_CHECK_NS: u64 = 10_000_000;
-
 /// Number of polls of a wait that can be paused before its time counts.
 const UNTIMED_POLLS: u32 = 16;
 
@@ -144,8 +141,7 @@ impl Engine {
         if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.failed.is_none() {
             self.disarm()?;
         }
-        // A cancellation does not wake a sleeping thread: sleep in short intervals.
-        let longest_sleep = options.cancel.map_or(u64::MAX, |_| CANCEL_CHECK_NS);
+        let longest_sleep = options.max_sleep();
         // The channel was armed since the last interrupt: the next completion sends an interrupt.
         let mut listening = false;
         // The clock is read before each poll. This thread may lose the CPU between the two for longer than the timeout. Transfers that end
@@ -369,7 +365,11 @@ impl Engine {
                 // stream's engine is stopped only if the transfer could be withdrawn: one that waits for its AXI port would stay busy, and
                 // the channel would be lost.
                 if matches!(self.side, Side::Memory) || self.ring.withdraw(Token::new(ticket.0)).is_ok() {
-                    let _ = self.cancel_within(ticket, self.stop_limit(options.timeout));
+                    let _ = if matches!(error, ChannelError::Cancelled { .. }) {
+                        self.abandon_one(ticket)
+                    } else {
+                        self.cancel_within(ticket, self.stop_limit(options.timeout)).map(drop)
+                    };
                 }
                 let buffer = match self.take(ticket) {
                     Some(done) => done.ok().and_then(|done| done.buffer),

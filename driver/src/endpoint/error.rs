@@ -179,6 +179,12 @@ pub enum EndpointError {
         /// Time waited.
         waited: Waited,
     },
+    /// The wait was cancelled ([`Endpoint::set_cancellation`](super::Endpoint::set_cancellation)). Transfers stay in flight.
+    #[error("the wait was cancelled after {waited}")]
+    Cancelled {
+        /// Time waited.
+        waited: Waited,
+    },
     /// The node has not answered a query (HELLO).
     #[error("node {node} has not answered a query (HELLO) within {waited}")]
     NoPeer {
@@ -230,6 +236,7 @@ impl ErrorKind for EndpointError {
             Self::NoArrival { .. } => {
                 Advice::text("wait longer, or check that a peer was given a region to send to")
             }
+            Self::Cancelled { .. } => Advice::text("wait again"),
             Self::NoPeer { .. } => Advice::text(
                 "check that its endpoint is open, that packets get through, and that it has the same wire version",
             ),

@@ -52,7 +52,7 @@ use fpga_protocol::sender::{Command, Sender, TransferView};
 use fpga_registers::CardAddr;
 
 use crate::card::Card;
-use crate::channel::WaitOptions;
+use crate::channel::{Cancellation, WaitOptions};
 use crate::engine_interrupt::EngineInterrupt;
 use crate::error::{At as _, CardPart, Error, ErrorPlace, TransferFailed};
 use crate::ni::{Block, NiInfo};
@@ -118,6 +118,8 @@ pub struct Endpoint {
     quiet_until: Option<Nanos>,
     /// Time of the last look at the card by an idle wait.
     presence_checked: Option<Nanos>,
+    /// Request that ends waits.
+    cancel: Option<Cancellation>,
     settings: Settings,
     ni: Block,
     counters: EndpointCounters,
@@ -318,6 +320,11 @@ impl Endpoint {
     /// Relaxes in a polling loop: a spin-loop hint on hardware; lets a simulated card in this thread take a step.
     pub fn relax(&self) {
         self.card.shared.backend.relax();
+    }
+
+    /// Sets the request that ends this endpoint's waits with [`EndpointError::Cancelled`], within some milliseconds. Default: none.
+    pub const fn set_cancellation(&mut self, cancel: Option<Cancellation>) {
+        self.cancel = cancel;
     }
 
     /// Waits until the transfer has ended. Completions of other transfers remain available. After a short time without work this thread

@@ -154,6 +154,7 @@ impl Endpoint {
             peers: Peers::default(),
             quiet_until,
             presence_checked: None,
+            cancel: None,
             settings: Settings {
                 read_channel: options.read_channel,
                 source_alignment: options.source_alignment.unwrap_or(1),

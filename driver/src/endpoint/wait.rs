@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use fpga_firmware::generated::ni as at;
 use fpga_pci::wait::BackoffStep;
-use fpga_pci::{Backend, Backoff, Deadline, Interrupt, InterruptError, MmioError};
+use fpga_pci::{Backend, Backoff, Deadline, Interrupt, InterruptError, MmioError, Waited};
 use fpga_protocol::Nanos;
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 
 use super::{Endpoint, EndpointError};
 use crate::card::Card;
+use crate::channel::CANCEL_CHECK_NS;
 use crate::engine_interrupt::EngineInterrupt;
 use crate::ni::Block;
 use crate::silence::reads_all_ones;
@@ -128,8 +129,16 @@ impl Endpoint {
             let now = self.time();
             match polled {
                 Err(error) => break Err(error),
+                Ok(_) if self.cancel.is_some_and(|cancel| cancel.is_requested()) => {
+                    let waited = Waited::new(&*self.card.shared.backend, deadline.waited(now.get()));
+                    break Err(EndpointError::Cancelled { waited });
+                }
                 Ok(_) if deadline.is_over(now.get()) => break Err(late(self)),
                 Ok(0) => {
+                    let limit = match self.cancel {
+                        Some(_) => limit.min(now.saturating_add(Nanos::new(CANCEL_CHECK_NS))),
+                        None => limit,
+                    };
                     let rest = self.begin_wait(&mut idle, limit)?;
                     let woken = rest.take(&mut idle, &*self.card.shared.backend);
                     self.end_wait(&mut idle, &rest, woken)?;

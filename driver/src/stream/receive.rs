@@ -412,7 +412,7 @@ impl PacketReceiver {
             self.fresh = true;
             if let Some(fault) = fault {
                 // The channel has failed as a whole: that is the cause, and posting again would report it as well.
-                if matches!(fault.kind.cause, FaultCause::Aborted) {
+                if fault.kind.cause.is_loss() {
                     engine.poll()?;
                 }
                 return Err(StreamError::Fault(Box::new(fault.kind)));

@@ -121,6 +121,9 @@ impl ExpectedError {
             FaultCause::Count(_) => Some(Self::Count),
             FaultCause::NoError(_) => Some(Self::Silent),
             FaultCause::Aborted => Some(Self::Aborted),
+            FaultCause::Gone => Some(Self::Gone),
+            FaultCause::Reset => Some(Self::Stale),
+            FaultCause::Wedged => Some(Self::Wedged),
             _ => None,
         }
     }

@@ -64,9 +64,9 @@ impl Work {
         Self { idle, done, posted, queued, tickets, data }
     }
 
-    /// Checks that everything has ended: successful transfers have arrived, all others are aborted. Returns the number of aborted
+    /// Checks that everything has ended: successful transfers have arrived, all others have failed for `cause`. Returns the number of failed
     /// transfers, and how many of those did not return their buffer.
-    fn check(&self, bed: &mut TestBed) -> (usize, usize) {
+    fn check(&self, bed: &mut TestBed, cause: &FaultCause) -> (usize, usize) {
         assert_eq!(bed.channel.in_flight(), 0);
         let mut completions = bed.completions().into_iter().peekable();
         let (mut failed, mut kept) = (0, 0);
@@ -76,7 +76,7 @@ impl Work {
             assert!(bed.channel.has_ended(ticket));
             match done.map(|done| (done.outcome, done.buffer)) {
                 Some((Err(fault), buffer)) => {
-                    assert_eq!(fault.kind.cause, FaultCause::Aborted);
+                    assert_eq!(fault.kind.cause, *cause);
                     failed += 1;
                     kept += usize::from(buffered && buffer.is_none());
                     assert!(buffered || buffer.is_none());
@@ -121,7 +121,7 @@ fn aborted(way: TestSetup, steps: usize) {
     let mut bed = TestBed::with(way, short(way));
     let work = Work::begin(&mut bed, steps);
     assert_eq!(bed.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
-    let (failed, kept) = work.check(&mut bed);
+    let (failed, kept) = work.check(&mut bed, &FaultCause::Aborted);
     assert!(failed >= 2 && kept == 0, "transfers that were only queued cannot have ended");
     assert_eq!(bed.channel.abort(), Ok(0), "nothing remains to abort");
     bed.assert_works(1);
@@ -264,7 +264,7 @@ pub(crate) fn reset(way: TestSetup, (name, poll_call): (&str, PollCall), steps: 
     bed.network.backend(0).reset(ResetLevel::Hot).unwrap();
     let error = poll_call(&mut bed, &work).unwrap_err();
     assert!(stale(&error.kind), "{way:?} {name}: {error}");
-    let (failed, kept) = work.check(&mut bed);
+    let (failed, kept) = work.check(&mut bed, &FaultCause::Reset);
     assert!(failed >= 2 && kept == 0, "{way:?} {name}: {failed} failed, {kept} kept");
     // The error is returned by the call that detects it, and by every later call.
     assert!(stale(&bed.channel.poll().unwrap_err().kind));
@@ -310,7 +310,7 @@ fn reset_before_first_doorbell_is_detected() {
             "{way:?}: the error is reported once, and all transfers have ended"
         );
         let done = bed.channel.wait(buffered, WaitOptions::default()).unwrap();
-        assert_eq!(done.outcome.unwrap_err().kind.cause, FaultCause::Aborted);
+        assert_eq!(done.outcome.unwrap_err().kind.cause, FaultCause::Reset);
         drop(done.buffer.unwrap());
         assert!(bed.channel.deregister_memory(memory).is_ok());
         assert_pool(&bed.card, AREA, 0);
@@ -326,7 +326,7 @@ pub(crate) fn left(way: TestSetup, (name, poll_call): (&str, PollCall), failure:
     let Error { kind: ChannelError::Gone { quarantined, .. }, .. } = error else {
         panic!("{way:?} {name}: {error}")
     };
-    let (_, kept) = work.check(&mut bed);
+    let (_, kept) = work.check(&mut bed, &FaultCause::Gone);
     let posts = !matches!(name, "abort" | "cancel");
     assert_kept(&mut bed, &work, posts, kept, quarantined, QuarantineReason::DeviceGone);
     drop((bed.channel, bed.card));
@@ -363,7 +363,7 @@ fn stuck_engine_quarantines_reachable_memory() {
                 panic!("{way:?} {name}: {error}")
             };
             assert_eq!(waited.as_millis(), 2000, "{way:?} {name}");
-            let (_, kept) = work.check(&mut bed);
+            let (_, kept) = work.check(&mut bed, &FaultCause::Wedged);
             assert_kept(
                 &mut bed,
                 &work,
@@ -517,7 +517,7 @@ fn channels_end_independently() {
     for (n, (bed, work)) in beds.iter_mut().zip(&works).enumerate() {
         if n % 2 == 0 {
             bed.channel.abort().unwrap();
-            work.check(bed);
+            work.check(bed, &FaultCause::Aborted);
         }
     }
     for (n, (bed, work)) in beds.iter_mut().zip(&works).enumerate() {

@@ -238,8 +238,8 @@ impl Engine {
     fn problem(&mut self, ticket: Ticket, fault: Error<ChannelFault>) -> Problem {
         match (&fault.kind.cause, &self.cause, &self.lost) {
             // The driver ended it together with the channel.
-            (FaultCause::Aborted, _, Some(lost)) => lost.clone(),
-            (FaultCause::Aborted, _, None) => fault.widen::<TransferError>().into(),
+            (cause, _, Some(lost)) if cause.is_loss() => lost.clone(),
+            (FaultCause::Aborted, _, _) => fault.widen::<TransferError>().into(),
             (FaultCause::EarlierFault, Some((first, reason)), _) => {
                 let reason = format!("; transfer {} failed: {reason}", first.number());
                 let mut problem = Problem::from(fault.widen::<TransferError>());

@@ -139,7 +139,7 @@ fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: 
             assert!(
                 matches!(
                     fault.kind.cause,
-                    FaultCause::Aborted | FaultCause::NoError(_) | FaultCause::EarlierFault
+                    FaultCause::Reset | FaultCause::NoError(_) | FaultCause::EarlierFault
                 ),
                 "{way:?}: {fault}"
             );
