@@ -14,9 +14,16 @@
  *
  * Threads
  *   Shared: fpga_card, fpga_buffer, fpga_map, fpga_interrupt and fpga_network may be used by any number of threads at the same time. A
- *   thread that closes such a handle leaves the calls of other threads undisturbed.
+ *   thread that closes such a handle leaves the calls of other threads undisturbed, except waits with an fpga_interrupt.
  *   Single: all other handles belong to one thread at a time, which may change from call to call. A call while another thread is in a call
- *   with the same handle returns FPGA_ERROR_CONCURRENT and does nothing; so does closing it.
+ *   with the same handle returns FPGA_ERROR_CONCURRENT at once and does nothing.
+ *   Closing a handle ends the wait of another thread with it: that wait returns FPGA_ERROR_HANDLE, some milliseconds later. Functions that
+ *   cancel, abort or stop do so too: that wait returns FPGA_ERROR_CANCELLED, and can be repeated for what is still in flight. They begin when
+ *   the other thread has left the handle; FPGA_ERROR_CONCURRENT if it is in a call for longer than 10 s.
+ *   Time: a wait that is ended early returns within 50 ms. A blocking copy does, too, although its engine may need longer to stop. Closing,
+ *   cancelling, aborting and resetting wait until the engine has stopped, up to 2 s (idle_timeout_ns of fpga_open_options), if it does not
+ *   answer; so does the next copy with that engine, within its own time.
+ *   Signal handlers may set the flag of fpga_set_cancel_flag, and call nothing of this library.
  *   After fork() handles belong to the parent: every call of a child with them returns FPGA_ERROR_PROCESS and changes nothing. A child opens
  *   the card again, once the parent has closed it. It finds zeros in the memory of buffers, or, if the card is served, the parent's bytes.
  *
@@ -125,8 +132,7 @@ const char *fpga_status_name(int32_t status);
 
 /* Sets a flag that ends the waits of the calling thread, of every kind: a wait ends with FPGA_ERROR_CANCELLED some milliseconds after *flag is
  * not 0. A signal handler or another thread sets it; it has to stay valid until it is replaced. What was submitted stays in flight. NULL
- * removes it. The flag of fpga_wait_options takes precedence. Not for fpga_cdma_copy, rings of copies, fpga_endpoint_wait_peer and
- * functions that leave or close. */
+ * removes it. The flag of fpga_wait_options takes precedence. fpga_publisher_close and fpga_subscriber_leave close their handle nevertheless. */
 fpga_status fpga_set_cancel_flag(const volatile int *flag);
 
 /* ---- Cards ------------------------------------------------------------------------------------------------------------------ */
@@ -328,8 +334,7 @@ typedef struct fpga_wait_options {
     uint32_t reserved;
     uint64_t spin_ns;
     const volatile int *cancel; /* the wait ends with FPGA_ERROR_CANCELLED some milliseconds after *cancel is not 0: a flag that a signal
-                                   handler or another thread sets. What was submitted stays in flight. Default: none. Not for rings
-                                   of copies */
+                                   handler or another thread sets. What was submitted stays in flight. Default: none */
 } fpga_wait_options;
 
 /* Takes a memory-mapped channel. FPGA_ERROR_IN_USE, FPGA_ERROR_UNSUPPORTED (no such channel, or the channels are streams). */
@@ -386,7 +391,8 @@ fpga_status fpga_progress(fpga_channel channel, uint64_t *ended, uint32_t *in_fl
 fpga_status fpga_wait(fpga_channel channel, uint64_t ticket, uint64_t timeout_ns);
 fpga_status fpga_wait_with(fpga_channel channel, uint64_t ticket, uint64_t timeout_ns, const fpga_wait_options *options, size_t size);
 
-/* Takes the oldest failed transfer: writes its ticket and returns its failure, FPGA_ERROR_FAULT. FPGA_OK and UINT64_MAX if there is none.
+/* Takes the oldest failed transfer: writes its ticket and returns its failure, FPGA_ERROR_FAULT; FPGA_ERROR_GONE or FPGA_ERROR_WEDGED if it
+ * has ended together with the card or its channel. FPGA_OK and UINT64_MAX if there is none.
  * A channel keeps the last 1024 failures, also those that fpga_wait has reported. */
 fpga_status fpga_next_failure(fpga_channel channel, uint64_t *ticket);
 
@@ -510,7 +516,7 @@ typedef struct fpga_user_lines {
  * FPGA_ERROR_IN_USE, FPGA_ERROR_UNSUPPORTED (no such line). */
 fpga_status fpga_interrupt_open(fpga_card card, const uint32_t *lines, size_t count, fpga_interrupt *interrupt);
 
-/* Gives the lines back, which masks them. Threads that wait keep them until their wait ends. */
+/* Gives the lines back, which masks them. Waits of other threads end with FPGA_ERROR_HANDLE. */
 fpga_status fpga_interrupt_close(fpga_interrupt interrupt);
 
 /* Waits until one of the lines has interrupted, takes all interrupts, and writes the lines as bits: bit n for line n. counts, unless NULL,
@@ -547,8 +553,8 @@ fpga_status fpga_cdma_open_at(fpga_card card, uint64_t offset, fpga_cdma *cdma);
 /* Gives the engine back. */
 fpga_status fpga_cdma_close(fpga_cdma cdma);
 
-/* Copies length bytes of card memory, which must not overlap, and waits. FPGA_ERROR_RANGE; FPGA_ERROR_FAULT and FPGA_ERROR_TIMED_OUT have
- * the bytes copied as fpga_error.bytes_done: the engine was reset and can be used again. */
+/* Copies length bytes of card memory, which must not overlap, and waits. FPGA_ERROR_RANGE; FPGA_ERROR_FAULT, FPGA_ERROR_TIMED_OUT and
+ * FPGA_ERROR_CANCELLED have the bytes copied as fpga_error.bytes_done: the engine was reset and can be used again. */
 fpga_status fpga_cdma_copy(fpga_cdma cdma, uint64_t source, uint64_t destination, uint64_t length, uint64_t timeout_ns);
 
 /* Reads the status register (PG034, CDMASR), and whether the engine is idle, and has failed. All may be NULL. */
@@ -949,8 +955,8 @@ fpga_status fpga_publisher_publish(fpga_publisher publisher, fpga_frame frame, u
 /* Ends the stream after the frames published so far. Poll until closed of fpga_publisher_state, or call fpga_publisher_close. */
 fpga_status fpga_publisher_end(fpga_publisher publisher);
 
-/* Ends the stream, waits until every frame has arrived, and closes the handle. FPGA_ERROR_TIMED_OUT: the handle is closed, and frames are
- * lost. */
+/* Ends the stream, waits until every frame has arrived, and closes the handle. FPGA_ERROR_TIMED_OUT, FPGA_ERROR_CANCELLED: the handle is
+ * closed, and frames are lost. */
 fpga_status fpga_publisher_close(fpga_publisher publisher, uint64_t timeout_ns);
 
 /* Writes the state of a publisher. size is sizeof *state. */

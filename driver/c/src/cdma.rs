@@ -1,8 +1,10 @@
 //! Copies inside the card by the AXI CDMA engine.
 
+use core::ops::ControlFlow;
+
 use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError};
 
-use crate::call::{call, duration, set, set_if};
+use crate::call::{call, duration, is_cancelled, set, set_if, with_wait};
 use crate::error::{Failure, Position};
 use crate::handle;
 use crate::status::{Code, Status};
@@ -12,7 +14,8 @@ impl Code for CdmaError {
         match self {
             Self::AddressRange { .. } | Self::CardMemory { .. } | Self::Overlap { .. } => Status::Range,
             Self::Engine { .. } | Self::Bounce { .. } | Self::LengthRegister { .. } => Status::Fault,
-            Self::TimedOut { .. } | Self::Stopped { .. } => Status::TimedOut,
+            Self::TimedOut { .. } => Status::TimedOut,
+            Self::Stopped { .. } => Status::Cancelled,
             Self::Stuck { .. } => Status::Wedged,
             Self::Gone => Status::Gone,
             Self::Silent(_) | Self::Narrow { .. } | Self::NoScatterGather => Status::Unsupported,
@@ -81,14 +84,19 @@ impl CopyEngine {
 }
 
 /// Runs `body` with an engine in simple mode.
+fn simple<R>(
+    engine: &mut CopyEngine,
+    body: impl FnOnce(&mut Cdma) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    engine.check_simple()?;
+    match &mut engine.mode {
+        Mode::Simple(cdma) => body(cdma),
+        _ => Err(Status::Internal.into()),
+    }
+}
+
 fn with_simple<R>(cdma: u64, body: impl FnOnce(&mut Cdma) -> Result<R, Failure>) -> Result<R, Failure> {
-    handle::with(cdma, |engine: &mut CopyEngine| {
-        engine.check_simple()?;
-        match &mut engine.mode {
-            Mode::Simple(cdma) => body(cdma),
-            _ => Err(Status::Internal.into()),
-        }
-    })
+    handle::with(cdma, |engine: &mut CopyEngine| simple(engine, body))
 }
 
 fn open(card: u64, out: *mut u64, take: impl FnOnce(&Card) -> Result<Cdma, Failure>) -> Result<(), Failure> {
@@ -126,12 +134,14 @@ pub(crate) extern "C" fn fpga_cdma_copy(
     timeout_ns: u64,
 ) -> Status {
     call(|| {
-        with_simple(cdma, |cdma| {
-            let (source, destination) = (CardAddr::new(source), CardAddr::new(destination));
-            Ok(match timeout_ns {
-                u64::MAX => cdma.copy(source, destination, length),
-                limit => cdma.copy_with_timeout(source, destination, length, duration(limit)),
-            }?)
+        let (source, destination) = (CardAddr::new(source), CardAddr::new(destination));
+        let limit = (timeout_ns != u64::MAX).then(|| duration(timeout_ns));
+        let progress =
+            &mut |_| if is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        with_wait(cdma, core::ptr::null(), |engine: &mut CopyEngine| {
+            simple(engine, |cdma| {
+                Ok(cdma.copy_with_progress(source, destination, length, limit, progress)?)
+            })
         })
     })
 }

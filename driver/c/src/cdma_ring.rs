@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use fpga_driver::errors::{CdmaFault, CdmaRefusalReason, CdmaRingError, CdmaSubmitError};
+use fpga_driver::errors::{CdmaFault, CdmaFaultCause, CdmaRefusalReason, CdmaRingError, CdmaSubmitError};
 use fpga_driver::{CardAddr, Cdma, CdmaRing, CdmaRingOptions, CdmaSegment, DescriptorPath, Error, Ticket};
 
-use crate::call::{array, call, set, set_if};
+use crate::call::{array, call, set, set_if, with_wait};
 use crate::cdma::{CopyEngine, Mode};
 use crate::channel::{CWait, wait_options};
 use crate::error::{Failure, Position};
@@ -82,7 +82,11 @@ impl Ring {
 
 impl Code for CdmaFault {
     fn status(&self) -> Status {
-        Status::Fault
+        match self.cause {
+            CdmaFaultCause::Gone => Status::Gone,
+            CdmaFaultCause::Unstoppable => Status::Wedged,
+            _ => Status::Fault,
+        }
     }
 
     fn position(&self) -> Position {
@@ -99,6 +103,7 @@ impl Code for CdmaRingError {
             Self::Upload(error) => error.kind.status(),
             Self::UploadFault(_) => Status::Fault,
             Self::TimedOut { .. } => Status::TimedOut,
+            Self::Cancelled { .. } => Status::Cancelled,
             Self::UnknownTicket => Status::Ticket,
             Self::NoInterrupt | Self::NoBypass { .. } => Status::Unsupported,
             Self::Config(_) | Self::Coalescing { .. } | Self::OutsideBypass { .. } | Self::Channel { .. } => {
@@ -121,12 +126,16 @@ impl Code for CdmaSubmitError {
     }
 }
 
-/// Runs `body` with an engine in ring mode.
-fn with_ring<R>(cdma: u64, body: impl FnOnce(&mut Ring) -> Result<R, Failure>) -> Result<R, Failure> {
-    handle::with(cdma, |engine: &mut CopyEngine| match &mut engine.mode {
-        Mode::Ring(ring) => body(ring),
+/// Returns the ring of an engine in ring mode.
+fn ring_of(engine: &mut CopyEngine) -> Result<&mut Ring, Failure> {
+    match &mut engine.mode {
+        Mode::Ring(ring) => Ok(ring),
         _ => Err(Failure::argument("the engine has no ring").advise("call fpga_cdma_ring_start")),
-    })
+    }
+}
+
+fn with_ring<R>(cdma: u64, body: impl FnOnce(&mut Ring) -> Result<R, Failure>) -> Result<R, Failure> {
+    handle::with(cdma, |engine: &mut CopyEngine| body(ring_of(engine)?))
 }
 
 fn small(value: u32, what: &str) -> Result<u8, Failure> {
@@ -197,16 +206,18 @@ pub(crate) extern "C" fn fpga_cdma_ring_start(cdma: u64, options: *const COption
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_cdma_ring_stop(cdma: u64) -> Status {
     call(|| {
-        handle::with(cdma, |engine: &mut CopyEngine| match core::mem::replace(&mut engine.mode, Mode::Lost) {
-            Mode::Ring(ring) => {
-                let (simple, path, completions): (Cdma, _, _) = ring.ring.close();
-                drop((path, completions));
-                engine.mode = Mode::Simple(simple);
-                Ok(())
-            }
-            other => {
-                engine.mode = other;
-                Err(Failure::argument("the engine has no ring"))
+        handle::with_claimed(cdma, |engine: &mut CopyEngine| {
+            match core::mem::replace(&mut engine.mode, Mode::Lost) {
+                Mode::Ring(ring) => {
+                    let (simple, path, completions): (Cdma, _, _) = ring.ring.close();
+                    drop((path, completions));
+                    engine.mode = Mode::Simple(simple);
+                    Ok(())
+                }
+                other => {
+                    engine.mode = other;
+                    Err(Failure::argument("the engine has no ring"))
+                }
             }
         })
     })
@@ -261,8 +272,9 @@ pub(crate) extern "C" fn fpga_cdma_ring_wait(
     size: usize,
 ) -> Status {
     call(|| {
-        let wait = wait_options(timeout_ns, options, size)?;
-        with_ring(cdma, |ring| {
+        let (wait, flag) = wait_options(timeout_ns, options, size)?;
+        with_wait(cdma, flag, |engine: &mut CopyEngine| {
+            let ring = ring_of(engine)?;
             let mut failed = ring.collect();
             if ticket >= ring.taken {
                 let done = ring.ring.wait(Ticket::from_number(ticket), wait)?;
@@ -296,7 +308,8 @@ pub(crate) extern "C" fn fpga_cdma_ring_next_failure(cdma: u64, ticket: *mut u64
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_cdma_ring_abort(cdma: u64) -> Status {
     call(|| {
-        with_ring(cdma, |ring| {
+        handle::with_claimed(cdma, |engine: &mut CopyEngine| {
+            let ring = ring_of(engine)?;
             ring.ring.abort()?;
             ring.collect();
             Ok(())

@@ -11,7 +11,7 @@ use fpga_driver::{
 };
 
 use crate::buffer;
-use crate::call::{call, cancellation, duration, set};
+use crate::call::{CANCELLATION, call, duration, set};
 use crate::error::Failure;
 use crate::handle;
 use crate::layout::{c_struct, read_options};
@@ -204,12 +204,15 @@ impl Channel {
     }
 }
 
-/// Returns the wait of a caller.
+/// Returns the wait of a caller, and the flag that ends it; null for that of the thread.
 pub(crate) fn wait_options(
     timeout_ns: u64,
     options: *const CWait,
     size: usize,
-) -> Result<WaitOptions, Failure> {
+) -> Result<(WaitOptions, *const c_int), Failure> {
+    if size == 0 && options.is_null() {
+        return Ok((polling(timeout_ns), core::ptr::null()));
+    }
     let options = read_options(options, size)?;
     let mode = match options.mode {
         0 => WaitMode::Poll,
@@ -217,20 +220,13 @@ pub(crate) fn wait_options(
         2 => WaitMode::Hybrid { spin: duration(options.spin_ns) },
         _ => return Err(Failure::argument("mode is no fpga_wait_mode")),
     };
-    let wait = polling(timeout_ns).mode(mode);
-    Ok(match cancellation(options.cancel) {
-        Some(cancel) => wait.cancel(cancel),
-        None => wait,
-    })
+    Ok((polling(timeout_ns).mode(mode), options.cancel))
 }
 
 /// Returns a wait that polls.
 pub(crate) fn polling(timeout_ns: u64) -> WaitOptions {
-    let wait = WaitOptions::default().timeout(duration(timeout_ns)).total(duration(timeout_ns));
-    match cancellation(core::ptr::null()) {
-        Some(cancel) => wait.cancel(cancel),
-        None => wait,
-    }
+    let limit = duration(timeout_ns);
+    WaitOptions::default().timeout(limit).total(limit).cancel(CANCELLATION)
 }
 
 pub(crate) fn run_mode(mode: i32) -> Result<RunMode, Failure> {

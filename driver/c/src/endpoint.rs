@@ -8,7 +8,7 @@ use fpga_driver::endpoint::{
 };
 use fpga_driver::{Card, CardAddr, Endpoint, NodeId};
 
-use crate::call::{bytes, call, duration, set, set_if, wait_in_parts};
+use crate::call::{CANCELLATION, bytes, call, duration, set, set_if, with_wait};
 use crate::endpoint_options::{COptions, CSend, send_options};
 use crate::error::Failure;
 use crate::handle;
@@ -154,6 +154,7 @@ impl Code for EndpointError {
             Self::RegionRange { .. } => Status::Range,
             Self::RegionsFull { .. } => Status::NoMemory,
             Self::TimedOut { .. } | Self::NoArrival { .. } => Status::TimedOut,
+            Self::Cancelled { .. } => Status::Cancelled,
             Self::NoPeer { .. } => Status::Peer,
             Self::EventsLost { .. } => Status::Lost,
             Self::WindowsStuck { .. } => Status::Wedged,
@@ -217,7 +218,8 @@ pub(crate) extern "C" fn fpga_endpoint_open(
     call(|| {
         set(out, 0)?;
         let card = handle::shared(card, Card::clone)?;
-        let endpoint = Endpoint::open_with(&card, &read_options(options, size)?.options()?)?;
+        let mut endpoint = Endpoint::open_with(&card, &read_options(options, size)?.options()?)?;
+        endpoint.set_cancellation(Some(CANCELLATION));
         let endpoint = CardEndpoint {
             endpoint,
             tickets: Vec::new(),
@@ -366,9 +368,9 @@ pub(crate) extern "C" fn fpga_endpoint_wait(
     size: usize,
 ) -> Status {
     call(|| {
-        handle::with(endpoint, |end: &mut CardEndpoint| {
+        with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
             let ticket = end.ticket(ticket)?;
-            let done = wait_in_parts(timeout_ns, |part| Ok(end.endpoint.wait(ticket, part)?))?;
+            let done = end.endpoint.wait(ticket, duration(timeout_ns))?;
             complete(end, &done, completion, size)
         })
     })
@@ -379,7 +381,7 @@ pub(crate) extern "C" fn fpga_endpoint_wait(
 pub(crate) extern "C" fn fpga_endpoint_cancel(endpoint: u64, ticket: u64, cancelled: *mut u32) -> Status {
     call(|| {
         set_if(cancelled, 0)?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
+        handle::with_claimed(endpoint, |end: &mut CardEndpoint| {
             let ticket = end.ticket(ticket)?;
             set_if(cancelled, end.endpoint.cancel(ticket).into())
         })
@@ -428,8 +430,8 @@ pub(crate) extern "C" fn fpga_endpoint_wait_notification(
 ) -> Status {
     call(|| {
         crate::call::out_bytes(notification.cast(), size)?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let arrival = wait_in_parts(timeout_ns, |part| Ok(end.endpoint.wait_notification(part)?))?;
+        with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
+            let arrival = end.endpoint.wait_notification(duration(timeout_ns))?;
             report(&arrival, notification, size)
         })
     })
@@ -445,7 +447,7 @@ pub(crate) extern "C" fn fpga_endpoint_write(
 ) -> Status {
     call(|| {
         let data = bytes(data, length)?;
-        handle::with(endpoint, |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
+        with_wait(endpoint, core::ptr::null(), |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
             if data.is_empty() {
                 return Ok(());
             }
@@ -466,7 +468,7 @@ pub(crate) extern "C" fn fpga_endpoint_wait_peer(
     size: usize,
 ) -> Status {
     call(|| {
-        handle::with(endpoint, |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
+        with_wait(endpoint, core::ptr::null(), |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
             let found = endpoint.wait_peer(NodeId::new(node), duration(timeout_ns))?;
             if peer.is_null() {
                 return Ok(());

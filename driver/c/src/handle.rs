@@ -10,12 +10,18 @@
 //! | generation, `BUSY` | an object that one thread uses; calls of other threads are refused |
 //!
 //! Entering and leaving a slot are one atomic operation each. The table grows by chunks and takes its lock only to create an object.
+//!
+//! A thread that closes an object, or cancels something of it, while another thread waits with it, claims it: the wait sees that
+//! ([`Watched::claim`]), ends and leaves the slot.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use crate::buffer::Buffer;
+use crate::call;
 use crate::cdma::CopyEngine;
 use crate::channel::Channel;
 use crate::endpoint::CardEndpoint;
@@ -112,6 +118,10 @@ struct Slot {
     process: AtomicU64,
     /// Generation and state.
     state: AtomicU64,
+    /// Generation of the object that a thread is closing.
+    closing: AtomicU64,
+    /// Number of threads that want the object from a thread that waits with it.
+    claims: AtomicU32,
     object: UnsafeCell<Option<Object>>,
 }
 
@@ -265,6 +275,107 @@ pub(crate) fn enter_shared<T: Kind>(handle: u64) -> Result<Entered, Status> {
     }
 }
 
+/// Maximum time that a thread waits for the call of another thread that it has asked to end: longer than an engine needs to stop.
+const MAX_CLAIM: Duration = Duration::from_secs(10);
+/// Pause between two attempts to enter such an object.
+const CLAIM_PAUSE: Duration = Duration::from_micros(200);
+
+/// Object with which a thread waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched {
+    slot: &'static Slot,
+    generation: u64,
+}
+
+/// What another thread wants with an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    Close,
+    Use,
+}
+
+impl Watched {
+    /// Returns what another thread wants with the object.
+    #[inline]
+    pub(crate) fn claim(self) -> Option<Claim> {
+        let state = self.slot.state.load(Ordering::Relaxed);
+        if self.slot.closing.load(Ordering::Relaxed) == self.generation
+            || state >> STATE_BITS != self.generation
+            || state & ((1 << STATE_BITS) - 1) == FREE
+        {
+            return Some(Claim::Close);
+        }
+        (self.slot.claims.load(Ordering::Relaxed) > 0).then_some(Claim::Use)
+    }
+
+    fn is(self, slot: &Slot) -> bool {
+        core::ptr::eq(self.slot, slot)
+    }
+}
+
+/// Handle of no object.
+pub(crate) const NO_HANDLE: u64 = 0;
+
+/// Returns the object of a handle for a wait.
+pub(crate) fn watch(handle: u64) -> Option<Watched> {
+    if handle == NO_HANDLE {
+        return None;
+    }
+    let (slot, generation) = slot_of(handle)?;
+    Some(Watched { slot, generation })
+}
+
+/// As [`enter_single`]. If another thread waits with the object, its wait ends first.
+///
+/// # Errors
+/// As [`enter`]: [`Status::Concurrent`] if this thread waits with the object, in a signal handler, or if the call of the other thread does not
+/// end.
+fn enter_claimed<T: Kind>(handle: u64, claim: Claim) -> Result<Entered, Status> {
+    match enter_single::<T>(handle) {
+        Err(Status::Concurrent) => enter_contended(handle, claim),
+        result => result,
+    }
+}
+
+#[cold]
+fn enter_contended(handle: u64, claim: Claim) -> Result<Entered, Status> {
+    let (slot, generation) = slot_of(handle).ok_or(Status::Handle)?;
+    if call::watched().is_some_and(|watched| watched.is(slot)) {
+        return Err(Status::Concurrent);
+    }
+    let began = Instant::now();
+    match claim {
+        Claim::Close => slot.closing.store(generation, Ordering::Relaxed),
+        Claim::Use => _ = slot.claims.fetch_add(1, Ordering::Relaxed),
+    }
+    let entered = loop {
+        match enter(handle) {
+            Err(Status::Concurrent) if began.elapsed() < MAX_CLAIM => std::thread::sleep(CLAIM_PAUSE),
+            result => break result,
+        }
+    };
+    match claim {
+        Claim::Use => _ = slot.claims.fetch_sub(1, Ordering::Relaxed),
+        Claim::Close if entered.is_err() => {
+            let _ = slot.closing.compare_exchange(generation, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        Claim::Close => {}
+    }
+    entered
+}
+
+/// As [`with`], for calls that end what other threads wait for: their waits end.
+///
+/// # Errors
+/// As [`enter_claimed`], and those of `body`.
+pub(crate) fn with_claimed<T: Kind, R>(
+    handle: u64,
+    body: impl FnOnce(&mut T) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let mut entered = enter_claimed::<T>(handle, Claim::Use)?;
+    body(entered.get::<T>()?)
+}
+
 /// Adds an object and returns its handle.
 ///
 /// # Errors
@@ -280,6 +391,8 @@ pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
                 let empty = || Slot {
                     process: AtomicU64::new(0),
                     state: AtomicU64::new(FREE),
+                    closing: AtomicU64::new(0),
+                    claims: AtomicU32::new(0),
                     object: UnsafeCell::new(None),
                 };
                 (0..CHUNK).map(|_| empty()).collect()
@@ -297,12 +410,20 @@ pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
     Ok((generation << KIND_BITS | T::NUMBER) << INDEX_BITS | index as u64)
 }
 
-/// Closes a handle of this kind, which one thread uses at a time, and drops its object.
+/// Closes a handle of this kind, which one thread uses at a time, and drops its object. Waits of other threads with it end first.
 ///
 /// # Errors
-/// As [`enter`].
+/// As [`enter_claimed`].
 pub(crate) fn close<T: Kind>(handle: u64) -> Result<(), Status> {
-    finish::<T>(handle, enter_single::<T>(handle)?)
+    finish::<T>(handle, enter_to_close::<T>(handle)?)
+}
+
+/// Begins to use an object that is to be closed.
+///
+/// # Errors
+/// As [`enter_claimed`].
+pub(crate) fn enter_to_close<T: Kind>(handle: u64) -> Result<Entered, Status> {
+    enter_claimed::<T>(handle, Claim::Close)
 }
 
 /// As [`close`], of an object that threads share.

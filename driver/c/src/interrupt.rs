@@ -1,15 +1,17 @@
 //! User interrupts: lines by which the design on the card interrupts the host.
 
+use core::time::Duration;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fpga_driver::user_interrupt::{Delivery, UserInterruptError};
 use fpga_driver::{Card, UserInterrupt, UserInterrupts};
 
-use crate::call::{array, call, set, set_if, wait_in_parts};
+use crate::call::{array, call, set, set_if, wait_in_parts, waiting};
 use crate::channel::number;
 use crate::error::Failure;
-use crate::handle;
+use crate::handle::{self, Kind as _};
 use crate::layout::{c_struct, write_struct, zeroed};
 use crate::status::{Code, Status};
 
@@ -83,10 +85,22 @@ pub(crate) extern "C" fn fpga_interrupt_open(
     })
 }
 
-/// Gives the lines back, which masks them.
+/// Time until the waits of other threads have seen that their handle is closed.
+const MAX_LEAVE: Duration = Duration::from_secs(1);
+
+/// Gives the lines back, which masks them. Waits of other threads end first.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_interrupt_close(interrupt: u64) -> Status {
-    call(|| Ok(handle::close_shared::<UserLines>(interrupt)?))
+    call(|| {
+        let entered = handle::enter_shared::<UserLines>(interrupt)?;
+        let object = handle::take::<UserLines>(interrupt, entered)?;
+        let lines = UserLines::from_object(object).ok_or(Status::Internal)?.0;
+        let began = Instant::now();
+        while Arc::strong_count(&lines) > 1 && began.elapsed() < MAX_LEAVE {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    })
 }
 
 /// Writes lines as bits, and the number of interrupts of each.
@@ -116,8 +130,11 @@ pub(crate) extern "C" fn fpga_interrupt_wait(
 ) -> Status {
     call(|| {
         clear(bits, counts)?;
-        let lines = lines(interrupt)?;
-        report(wait_in_parts(timeout_ns, |part| Ok(lines.wait(part)?))?, bits, counts)
+        let taken = waiting(interrupt, core::ptr::null(), || {
+            let lines = lines(interrupt)?;
+            wait_in_parts(timeout_ns, |part| Ok(lines.wait(part)?))
+        })?;
+        report(taken, bits, counts)
     })
 }
 

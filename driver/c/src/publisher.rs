@@ -4,10 +4,10 @@ use core::ffi::c_char;
 
 use fpga_frames::{PublishError, Publisher, PublisherError, PublisherEvent, PublisherOptions, TakeError};
 
-use crate::call::{call, copy_text, duration, set, set_if};
+use crate::call::{call, copy_text, duration, set, set_if, waiting};
 use crate::error::Failure;
 use crate::frames::{AnyFrame, address, c2h, endpoint_of, failed, local};
-use crate::handle::{self, Kind as _};
+use crate::handle::{self, Kind as _, NO_HANDLE};
 use crate::layout::{c_struct, read_options, write_struct, zeroed};
 use crate::status::Status;
 
@@ -231,10 +231,10 @@ pub(crate) extern "C" fn fpga_publisher_end(publisher: u64) -> Status {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_publisher_close(publisher: u64, timeout_ns: u64) -> Status {
     call(|| {
-        let entered = handle::enter_single::<Publisher>(publisher)?;
+        let entered = handle::enter_to_close::<Publisher>(publisher)?;
         let object = handle::take::<Publisher>(publisher, entered)?;
         let publisher = Publisher::from_object(object).ok_or(Status::Internal)?;
-        publisher.close(duration(timeout_ns))?;
+        waiting(NO_HANDLE, core::ptr::null(), || Ok(publisher.close(duration(timeout_ns))?))?;
         Ok(())
     })
 }

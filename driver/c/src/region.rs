@@ -3,7 +3,7 @@
 use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadable, RemoteRegion};
 use fpga_driver::{CardAddr, CardRange, NodeId};
 
-use crate::call::{array, bytes, bytes_mut, call, set, set_if, wait_in_parts};
+use crate::call::{array, bytes, bytes_mut, call, duration, set, set_if, with_wait};
 use crate::endpoint::{CardEndpoint, nanoseconds, send_advice, send_failure};
 use crate::endpoint_options::{CSend, send_options};
 use crate::error::Failure;
@@ -376,9 +376,9 @@ pub(crate) extern "C" fn fpga_endpoint_wait_read(
     size: usize,
 ) -> Status {
     call(|| {
-        handle::with(endpoint, |end: &mut CardEndpoint| {
+        with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
             let ticket = read_of(end, ticket)?;
-            let done = wait_in_parts(timeout_ns, |part| Ok(end.endpoint.wait_read(ticket, part)?))?;
+            let done = end.endpoint.wait_read(ticket, duration(timeout_ns))?;
             complete(end, &done, completion, size)
         })
     })
@@ -393,7 +393,7 @@ pub(crate) extern "C" fn fpga_endpoint_cancel_read(
 ) -> Status {
     call(|| {
         set_if(cancelled, 0)?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
+        handle::with_claimed(endpoint, |end: &mut CardEndpoint| {
             let ticket = read_of(end, ticket)?;
             set_if(cancelled, end.endpoint.cancel_read(ticket)?.into())
         })

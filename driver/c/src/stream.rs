@@ -3,10 +3,12 @@
 //! A received packet is borrowed from its stream until the next call. The handle cannot hold that borrow, so it keeps the addresses of the
 //! packet's parts, which the card does not write until the next call posts their buffers again.
 
+use core::ffi::c_int;
+
 use fpga_driver::stream::{C2hStreamOptions, Packet, StreamError};
 use fpga_driver::{C2hStream, Card, ChannelOptions, DmaBuffer, RunMode, TransferFailed, WaitOptions};
 
-use crate::call::{bytes, bytes_mut, call, copy_from, set};
+use crate::call::{bytes, bytes_mut, call, copy_from, set, with_wait};
 use crate::channel::{CWait, Channel, Engine, polling, wait_options};
 use crate::error::{Failure, Position};
 use crate::handle;
@@ -78,7 +80,7 @@ impl Code for StreamError {
     fn status(&self) -> Status {
         match self {
             Self::Packet(_) => Status::Lost,
-            Self::Fault(_) => Status::Fault,
+            Self::Fault(fault) => fault.status(),
             Self::Channel(error) => error.status(),
             Self::Posted { .. } => Status::InUse,
             Self::Stopped => Status::Stopped,
@@ -131,10 +133,26 @@ fn receiving<R>(
     channel: u64,
     body: impl FnOnce(&mut C2hStream, &mut Receiving, &Card) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    handle::with(channel, |channel: &mut Channel| match &mut channel.engine {
+    handle::with(channel, |channel: &mut Channel| receiver(channel, body))
+}
+
+fn receiver<R>(
+    channel: &mut Channel,
+    body: impl FnOnce(&mut C2hStream, &mut Receiving, &Card) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    match &mut channel.engine {
         Engine::C2hStream(stream) => body(stream, &mut channel.receiving, &channel.card),
         _ => Err(Failure::argument("only a C2H stream receives packets")),
-    })
+    }
+}
+
+/// As [`receiving`], for a wait.
+fn waiting<R>(
+    channel: u64,
+    flag: *const c_int,
+    body: impl FnOnce(&mut C2hStream, &mut Receiving, &Card) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    with_wait(channel, flag, |channel: &mut Channel| receiver(channel, body))
 }
 
 /// Sends `length` bytes at `data` as one packet, and waits until the card has taken them.
@@ -147,7 +165,7 @@ pub(crate) extern "C" fn fpga_stream_send(
 ) -> Status {
     call(|| {
         let data = bytes(data, length)?;
-        handle::with(channel, |channel: &mut Channel| {
+        with_wait(channel, core::ptr::null(), |channel: &mut Channel| {
             let Engine::H2cStream(stream) = &mut channel.engine else {
                 return Err(Failure::argument("only an H2C stream sends packets"));
             };
@@ -199,8 +217,8 @@ pub(crate) extern "C" fn fpga_stream_wait(
 ) -> Status {
     call(|| {
         set(length, 0)?;
-        let wait = wait_options(timeout_ns, options, size)?;
-        receiving(channel, |stream, state, _| {
+        let (wait, flag) = wait_options(timeout_ns, options, size)?;
+        waiting(channel, flag, |stream, state, _| {
             if let Some(failed) = state.failed.take() {
                 return Err(failed);
             }
@@ -298,7 +316,7 @@ pub(crate) extern "C" fn fpga_stream_receive(
     call(|| {
         set(length, 0)?;
         let into = bytes_mut(data, capacity)?;
-        receiving(channel, |stream, state, card| {
+        waiting(channel, core::ptr::null(), |stream, state, card| {
             if !state.is_received {
                 state.buffer = Some(receive(stream, state, card, capacity, polling(timeout_ns))?);
                 (state.is_posted, state.is_received) = (false, true);

@@ -4,10 +4,10 @@ use core::ffi::c_char;
 
 use fpga_frames::{Event, JoinError, Joining, Subscriber, SubscriberError, SubscriberOptions};
 
-use crate::call::{call, duration, set};
+use crate::call::{call, duration, set, waiting, with_wait};
 use crate::error::Failure;
 use crate::frames::{AnyFrame, address, c2h, endpoint_of, failed, local};
-use crate::handle::{self, Kind as _};
+use crate::handle::{self, Kind as _, NO_HANDLE};
 use crate::layout::{c_struct, read_options, write_struct, zeroed};
 use crate::status::{Code as _, Status};
 
@@ -47,6 +47,9 @@ c_struct! {
         joined: u32,
     }
 }
+
+/// Pause between two polls of a node that joins.
+const JOIN_PAUSE: core::time::Duration = core::time::Duration::from_micros(50);
 
 /// Kinds of events, as in the header.
 const NOTHING: i32 = 0;
@@ -136,10 +139,10 @@ pub(crate) extern "C" fn fpga_subscriber_close(subscriber: u64) -> Status {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_subscriber_leave(subscriber: u64, timeout_ns: u64) -> Status {
     call(|| {
-        let entered = handle::enter_single::<AnySubscriber>(subscriber)?;
+        let entered = handle::enter_to_close::<AnySubscriber>(subscriber)?;
         let object = handle::take::<AnySubscriber>(subscriber, entered)?;
         if let Some(AnySubscriber::Joined(subscriber)) = AnySubscriber::from_object(object) {
-            subscriber.leave(duration(timeout_ns))?;
+            waiting(NO_HANDLE, core::ptr::null(), || Ok(subscriber.leave(duration(timeout_ns))?))?;
         }
         Ok(())
     })
@@ -222,7 +225,7 @@ pub(crate) extern "C" fn fpga_subscriber_wait(
     call(|| {
         report(None, event, size)?;
         let (began, limit) = (std::time::Instant::now(), duration(timeout_ns));
-        handle::with(subscriber, |subscriber: &mut AnySubscriber| {
+        with_wait(subscriber, core::ptr::null(), |subscriber: &mut AnySubscriber| {
             loop {
                 if let Some(found) = next(subscriber)? {
                     return report(Some(found), event, size);
@@ -234,7 +237,7 @@ pub(crate) extern "C" fn fpga_subscriber_wait(
                 }
                 match subscriber {
                     AnySubscriber::Joined(joined) => joined.back_off(),
-                    _ => std::thread::yield_now(),
+                    _ => std::thread::sleep(JOIN_PAUSE),
                 }
             }
         })

@@ -3,8 +3,8 @@
 use fpga_driver::backend::Bounced;
 use fpga_driver::{CardAddr, Error, ScatterGatherEntry, Ticket, TransferError, bulk, stream::PacketFragment};
 
-use crate::call::{array, bytes, bytes_mut, call, set, set_if};
-use crate::channel::{CWait, Channel, Engine, each, polling, receives, wait_options};
+use crate::call::{array, bytes, bytes_mut, call, set, set_if, with_wait};
+use crate::channel::{CWait, Channel, Engine, each, receives, wait_options};
 use crate::error::Failure;
 use crate::handle;
 use crate::layout::c_struct;
@@ -44,9 +44,9 @@ pub(crate) extern "C" fn fpga_write_with(
     size: usize,
 ) -> Status {
     call(|| {
-        let wait = wait_options(timeout_ns, options, size)?;
+        let (wait, flag) = wait_options(timeout_ns, options, size)?;
         let mut source = Bounced::new(bytes(data, length)?);
-        handle::with(channel, |channel: &mut Channel| {
+        with_wait(channel, flag, |channel: &mut Channel| {
             if !matches!(channel.engine, Engine::H2c(_)) {
                 return Err(Failure::argument("only a memory-mapped H2C channel can write"));
             }
@@ -82,9 +82,9 @@ pub(crate) extern "C" fn fpga_read_with(
     size: usize,
 ) -> Status {
     call(|| {
-        let wait = wait_options(timeout_ns, options, size)?;
+        let (wait, flag) = wait_options(timeout_ns, options, size)?;
         let mut sink = Bounced::new(std::io::Cursor::new(bytes_mut(data, length)?));
-        handle::with(channel, |channel: &mut Channel| {
+        with_wait(channel, flag, |channel: &mut Channel| {
             if !matches!(channel.engine, Engine::C2h(_)) {
                 return Err(Failure::argument("only a memory-mapped C2H channel can read"));
             }
@@ -205,8 +205,8 @@ pub(crate) extern "C" fn fpga_wait_with(
     size: usize,
 ) -> Status {
     call(|| {
-        let wait = if size == 0 { polling(timeout_ns) } else { wait_options(timeout_ns, options, size)? };
-        handle::with(channel, |channel: &mut Channel| {
+        let (wait, flag) = wait_options(timeout_ns, options, size)?;
+        with_wait(channel, flag, |channel: &mut Channel| {
             let ticket = Ticket::from_number(ticket);
             each!(&mut channel.engine, engine => engine.wait_ended(ticket, wait))?;
             match channel.collect_failures()? {
@@ -251,7 +251,7 @@ pub(crate) extern "C" fn fpga_progress(channel: u64, ended: *mut u64, in_flight:
 pub(crate) extern "C" fn fpga_cancel(channel: u64, ticket: u64, cancelled: *mut u32) -> Status {
     call(|| {
         set_if(cancelled, 0)?;
-        handle::with(channel, |channel: &mut Channel| {
+        handle::with_claimed(channel, |channel: &mut Channel| {
             let ticket = Ticket::from_number(ticket);
             let did = each!(&mut channel.engine, engine => engine.cancel(ticket))?;
             set_if(cancelled, did.into())
@@ -263,7 +263,7 @@ pub(crate) extern "C" fn fpga_cancel(channel: u64, ticket: u64, cancelled: *mut 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_abort(channel: u64) -> Status {
     call(|| {
-        handle::with(channel, |channel: &mut Channel| {
+        handle::with_claimed(channel, |channel: &mut Channel| {
             if let Engine::C2hStream(engine) = &mut channel.engine {
                 return crate::stream::abort(engine, &mut channel.receiving);
             }

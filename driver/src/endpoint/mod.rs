@@ -322,9 +322,30 @@ impl Endpoint {
         self.card.shared.backend.relax();
     }
 
-    /// Sets the request that ends this endpoint's waits with [`EndpointError::Cancelled`], within some milliseconds. Default: none.
+    /// Sets the request that ends this endpoint's waits with [`EndpointError::Cancelled`], within some milliseconds.
+    /// Default: none.
     pub const fn set_cancellation(&mut self, cancel: Option<Cancellation>) {
         self.cancel = cancel;
+    }
+
+    /// Returns an error if the program requests that waits end. For loops that poll the endpoint until something has happened.
+    ///
+    /// # Errors
+    /// [`EndpointError::Cancelled`], with the time that the loop has taken.
+    pub fn check_cancelled(&self, waited: Duration) -> Result<(), Error<EndpointError>> {
+        if self.cancel.is_some_and(|cancel| cancel.is_requested()) {
+            let waited = Waited::of(&*self.card.shared.backend, waited);
+            return Err(EndpointError::Cancelled { waited }).at(|| self.place());
+        }
+        Ok(())
+    }
+
+    /// Looks whether the card is present, at most every 50 ms. For loops that poll without a wait: an idle endpoint does not access the card.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`] if the card is gone.
+    pub fn check_card(&mut self) -> Result<(), Error<EndpointError>> {
+        self.check_presence(self.time()).at(|| self.place())
     }
 
     /// Waits until the transfer has ended. Completions of other transfers remain available. After a short time without work this thread
@@ -388,7 +409,9 @@ impl Endpoint {
     /// # Errors
     /// As [`H2cChannel::write`](crate::H2cChannel::write).
     pub fn write(&mut self, buffer: DmaBuffer, to: CardAddr) -> Result<DmaBuffer, TransferFailed> {
-        self.transmit.write(buffer, to, WaitOptions::default())
+        let mut wait = WaitOptions::default();
+        wait.cancel = self.cancel;
+        self.transmit.write(buffer, to, wait)
     }
 
     /// Returns the counters since the endpoint was opened.

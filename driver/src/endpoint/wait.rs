@@ -169,7 +169,7 @@ impl Endpoint {
     }
 
     /// Looks from time to time whether the card is present.
-    fn check_presence(&mut self, now: Nanos) -> Result<(), EndpointError> {
+    pub(super) fn check_presence(&mut self, now: Nanos) -> Result<(), EndpointError> {
         let looked = *self.presence_checked.get_or_insert(now);
         if now.saturating_sub(looked) < PRESENCE_INTERVAL {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Publisher, PublisherStatistics};
-use crate::error::PublisherError;
+use crate::error::{LocalError, PublisherError};
 
 impl Publisher {
     /// Begins to close: no more frames and no more subscribers. [`poll`](Self::poll) continues until [`is_closed`](Self::is_closed):
@@ -36,15 +36,19 @@ impl Publisher {
     /// Ends the stream and waits until every published frame has arrived or failed, and every subscriber was notified of the end.
     ///
     /// # Errors
-    /// [`PublisherError::TimedOut`] after `timeout`; otherwise the publisher has failed. Frames that have not arrived by then are lost.
+    /// [`PublisherError::TimedOut`] after `timeout`, and an error if the endpoint's wait was cancelled
+    /// ([`Endpoint::set_cancellation`](fpga_driver::Endpoint::set_cancellation)); otherwise the publisher has failed. Frames that have not
+    /// arrived by then are lost.
     pub fn close(mut self, timeout: Duration) -> Result<PublisherStatistics, PublisherError> {
         self.begin_close();
-        let limit = self.now().saturating_add(timeout);
+        let began = self.now();
+        let limit = began.saturating_add(timeout);
         loop {
             let work = self.poll()?;
             if self.is_closed() {
                 return Ok(self.statistics);
             }
+            self.endpoint.check_cancelled(self.now().saturating_sub(began)).map_err(LocalError::from)?;
             if self.now() >= limit {
                 let frames =
                     self.members.iter().flatten().filter(|member| !member.credits.is_settled()).count();

@@ -7,7 +7,7 @@ use fpga_protocol::sender::{CommandError as Busy, SendFailure};
 
 use super::Subscriber;
 use crate::blocks::{BLOCK_BYTES, CreditBlock};
-use crate::error::SubscriberError;
+use crate::error::{LocalError, SubscriberError};
 use crate::publisher::ControlBlock;
 use crate::retries::RetriedTransfer;
 
@@ -161,21 +161,24 @@ impl Subscriber {
     /// the publisher has ended the stream, no notification is needed, and the call only waits until the card is idle.
     ///
     /// # Errors
-    /// [`SubscriberError::TimedOut`] if the publisher does not accept it within `timeout`, and others. The subscriber has left in any
-    /// case.
+    /// [`SubscriberError::TimedOut`] if the publisher does not accept it within `timeout`, and others, also if the endpoint's wait was
+    /// cancelled ([`Endpoint::set_cancellation`](fpga_driver::Endpoint::set_cancellation)). The subscriber has left in any case.
     pub fn leave(mut self, timeout: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
         self.departure.requested = self.status.ended.is_none();
         if let (false, Some(ticket)) = (self.departure.requested, self.credit.ticket) {
             // The publisher may be gone, so that no acknowledgement comes.
             self.endpoint.cancel(ticket);
         }
-        let limit = self.endpoint.now().saturating_add(timeout);
+        let began = self.endpoint.now();
+        let limit = began.saturating_add(timeout);
         loop {
             self.drive()?;
             self.frames.ready.clear();
             if self.departure.done == self.departure.requested && self.is_idle() {
                 break;
             }
+            let waited = self.endpoint.now().saturating_sub(began);
+            self.endpoint.check_cancelled(waited).map_err(LocalError::from)?;
             if self.endpoint.now() >= limit {
                 return Err(SubscriberError::TimedOut { waited: timeout });
             }

@@ -87,7 +87,11 @@ impl Joining {
     /// See [`JoinError`]. The endpoint is closed in this case.
     pub fn poll(&mut self) -> Result<Option<Subscriber>, JoinError> {
         match self.talk.poll(Instant::now())? {
-            Step::Nothing => {}
+            Step::Nothing => {
+                if let Some(endpoint) = &mut self.endpoint {
+                    endpoint.check_card().map_err(super::SubscriberError::from)?;
+                }
+            }
             Step::Offer(offer) => self.offered(&offer)?,
             Step::Accepted(accepted) => return self.accepted(&accepted).map(Some),
         }
