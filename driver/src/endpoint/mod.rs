@@ -409,8 +409,7 @@ impl Endpoint {
     /// # Errors
     /// As [`H2cChannel::write`](crate::H2cChannel::write).
     pub fn write(&mut self, buffer: DmaBuffer, to: CardAddr) -> Result<DmaBuffer, TransferFailed> {
-        let mut wait = WaitOptions::default();
-        wait.cancel = self.cancel;
+        let wait = WaitOptions { cancel: self.cancel, ..WaitOptions::default() };
         self.transmit.write(buffer, to, wait)
     }
 

@@ -60,6 +60,12 @@ static void ownership()
     HOLDS(!error.advice().empty() && error.card().empty());
     HOLDS(fpga::Timeout(-1s).nanoseconds() == 0 && fpga::Timeout(2ms).nanoseconds() == 2000000);
     HOLDS(fpga::Timeout::forever().nanoseconds() == FPGA_NO_TIMEOUT);
+    /* Durations of any size are a time in nanoseconds, or no limit. */
+    HOLDS(fpga::Timeout(std::chrono::seconds::max()).nanoseconds() == FPGA_NO_TIMEOUT);
+    HOLDS(fpga::Timeout(std::chrono::hours::max()).nanoseconds() == FPGA_NO_TIMEOUT);
+    HOLDS(fpga::Timeout(std::chrono::nanoseconds::max()).nanoseconds() >= INT64_MAX - UINT64_C(1024));
+    HOLDS(fpga::Timeout(std::chrono::seconds::min()).nanoseconds() == 0);
+    HOLDS(fpga::Timeout(std::chrono::hours(3000000)).nanoseconds() == UINT64_C(10800000000000000000));
 }
 
 static void transfers()
