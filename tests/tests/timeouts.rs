@@ -347,7 +347,7 @@ fn cancelled_copy_ends_soon_though_engine_does_not_stop() {
     let done = channel.wait(ticket, WaitOptions::default()).unwrap();
     assert_eq!(done.outcome.unwrap(), 64);
     assert!(!channel.is_stopping() && channel.in_flight() == 0);
-    assert!(channel.next_completion().is_none(), "nobody takes what the copy has left");
+    assert!(channel.next_completion().is_none(), "completions of the cancelled copy are dropped");
     assert_eq!(card.memory().quarantined(), []);
 }
 

@@ -287,7 +287,7 @@ pub(crate) struct Watched {
     generation: u64,
 }
 
-/// What another thread wants with an object.
+/// Purpose for which another thread needs an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     Close,

@@ -75,7 +75,7 @@ pub(crate) struct BackpressureStats {
     pub(crate) still: u64,
 }
 
-/// Stop of an engine that is told to stop while nobody waits for it.
+/// Stop of an engine that was requested and that no call waits for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stopping {
     /// Time of the request on the card's clock.
@@ -119,7 +119,7 @@ pub(crate) struct Engine {
     pub(super) process: Process,
     /// Stop of the engine that no call waits for.
     pub(super) stopping: Option<Stopping>,
-    /// Transfers of calls that have ended before the engine had stopped: they end when it has, and nobody takes them.
+    /// Transfers of calls that have ended before the engine had stopped: they end when it has, and their completions are dropped.
     pub(super) abandoned: Vec<Range<u64>>,
     /// The last owner of a C2H stream stopped inside a packet.
     inside_packet: bool,

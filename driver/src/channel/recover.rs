@@ -163,7 +163,7 @@ impl Engine {
         self.stopping.is_some()
     }
 
-    /// Ends the stop of an engine without a run: transfers that nobody takes end. Returns false if there is a run.
+    /// Ends the stop of an engine without a run: abandoned transfers end. Returns false if there is a run.
     #[cold]
     pub(super) fn end_stop(&mut self) -> bool {
         if self.ring.is_running() {
