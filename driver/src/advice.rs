@@ -4,7 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use fpga_pci::{DmaAccess, PciAddress};
+use fpga_pci::{
+    BarError, ConfigSpaceError, DmaAccess, DmaAllocError, DmaMapError, InterruptError, MmioError, PciAddress,
+    ServerError,
+};
+use fpga_vfio_user::VfioUserOpenError;
 
 /// Remedy of an error ([`Error::advice`](crate::Error::advice)).
 ///
@@ -34,6 +38,9 @@ pub enum Advice {
     BuildSimulation(PathBuf),
     /// Open the card again when it is back: [`Card::open`](crate::Card::open).
     ReopenCard,
+    /// Let the server of the card run, or allow it more time for an answer:
+    /// [`AccessOptions::message_timeout`](crate::AccessOptions::message_timeout).
+    AllowSlowServer,
     /// Reset the card by a hot reset of its bus: [`recovery::recover`](crate::recovery::recover).
     ResetBus,
     /// Look at the card's properties and choose a value that fits: [`Card::info`](crate::Card::info).
@@ -150,6 +157,68 @@ impl Advice {
     pub const fn text(text: &'static str) -> Self {
         Self::Text(Cow::Borrowed(text))
     }
+
+    /// Returns the advice of an error of a package below.
+    pub(crate) fn of(error: &impl BackendError) -> Option<Self> {
+        match error.server() {
+            Some(server) if server.is_timed_out() => Some(Self::AllowSlowServer),
+            _ => error.help().map(Self::Text),
+        }
+    }
+}
+
+/// Errors of the packages below, some of which come from the process that serves a card.
+pub(crate) trait BackendError {
+    /// Returns the advice of the package.
+    fn help(&self) -> Option<Cow<'static, str>>;
+    /// Returns the error of the card's server, if it is one.
+    fn server(&self) -> Option<&ServerError>;
+}
+
+macro_rules! backend_errors {
+    ($($error:ty: $($served:pat_param)|+ => $server:ident;)*) => {
+        $(impl BackendError for $error {
+            fn help(&self) -> Option<Cow<'static, str>> {
+                self.help()
+            }
+
+            fn server(&self) -> Option<&ServerError> {
+                match self {
+                    $($served)|+ => Some($server),
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+backend_errors! {
+    MmioError: Self::Server { source: server, .. } => server;
+    ConfigSpaceError: Self::Server { source: server, .. } => server;
+    InterruptError: Self::Server { source: server, .. } => server;
+    DmaAllocError: Self::Map(DmaMapError::Server { source: server, .. }) => server;
+    VfioUserOpenError: Self::Server { source: server, .. } | Self::Config(ConfigSpaceError::Server { source: server, .. })
+        | Self::Interrupts(InterruptError::Server { source: server, .. }) => server;
+}
+
+impl BackendError for ServerError {
+    fn help(&self) -> Option<Cow<'static, str>> {
+        self.help()
+    }
+
+    fn server(&self) -> Option<&ServerError> {
+        Some(self)
+    }
+}
+
+impl BackendError for BarError {
+    fn help(&self) -> Option<Cow<'static, str>> {
+        self.help()
+    }
+
+    fn server(&self) -> Option<&ServerError> {
+        None
+    }
 }
 
 impl fmt::Display for Advice {
@@ -170,6 +239,9 @@ impl fmt::Display for Advice {
                 return write!(f, "build the design's simulation in {}", folder.display());
             }
             Self::ReopenCard => "open the card again when it is back",
+            Self::AllowSlowServer => {
+                "let the card's server run, or allow it more time for an answer: AccessOptions::message_timeout, FPGA_MESSAGE_TIMEOUT"
+            }
             Self::ResetBus => {
                 "reset the card with recovery::recover up to RecoveryLevel::Bus, then open it again"
             }

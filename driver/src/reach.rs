@@ -23,7 +23,7 @@ impl AccessOptions {
 
     /// Opens the card `name` behind `socket`.
     fn open_socket(&self, socket: &Path, name: &CardSpec) -> Result<VfioUserBackend, OpenError> {
-        let options = VfioUserOptions::default();
+        let options = VfioUserOptions::from_environment()?;
         let limit = self.message_timeout.unwrap_or(options.deadline);
         let backend = VfioUserBackend::open_with(socket, options.deadline(limit))?;
         Ok(backend.named(name.to_string()))

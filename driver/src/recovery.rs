@@ -258,7 +258,7 @@ fn answers(dma: &fpga_pci::Bar) -> Result<bool, RecoveryError> {
 
 fn access(source: MmioError) -> RecoveryError {
     match source {
-        source if source.is_gone() => RecoveryError::Gone,
+        MmioError::Gone { .. } => RecoveryError::Gone,
         MmioError::Stale { .. } => RecoveryError::Stale,
         source => RecoveryError::Mmio(source),
     }

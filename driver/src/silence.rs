@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use fpga_pci::{Backend, Bar, config};
+use fpga_pci::{Backend, Bar, ConfigSpaceError, MmioError, ServerError, config};
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 
 use crate::advice::Advice;
@@ -13,6 +13,8 @@ use crate::advice::Advice;
 pub enum AllOnesCause {
     /// Configuration space reads as all ones: the card was removed or lost power, or its link is down.
     Gone,
+    /// The process that serves the card does not answer, so nothing is known about the card.
+    Server(ServerError),
     /// Configuration space answers, and the registers of the DMA engine do not: memory decoding is off, or the FPGA was configured again.
     Registers,
     /// Configuration space and the DMA engine answer: the design's logic behind the user BAR does not, or the value is all ones.
@@ -22,12 +24,11 @@ pub enum AllOnesCause {
 impl AllOnesCause {
     /// Asks configuration space first, then the DMA BAR.
     pub(crate) fn ask(backend: &dyn Backend, dma_bar: &Bar) -> Self {
-        if config::identity(backend).is_err() {
-            Self::Gone
-        } else if reads_all_ones(dma_bar) {
-            Self::Registers
-        } else {
-            Self::UserLogic
+        match config::identity(backend) {
+            Err(ConfigSpaceError::Server { source, .. }) => Self::Server(source),
+            Err(_) => Self::Gone,
+            Ok(_) if reads_all_ones(dma_bar) => Self::Registers,
+            Ok(_) => Self::UserLogic,
         }
     }
 }
@@ -38,6 +39,7 @@ impl AllOnesCause {
     pub fn advice(self) -> Advice {
         match self {
             Self::Gone => Advice::text("check slot, power and link, then open the card again"),
+            Self::Server(error) => Advice::of(&error).unwrap_or(Advice::ReopenCard),
             Self::Registers => Advice::ResetBus,
             Self::UserLogic => Advice::text("check its clock, its reset and the offset of its registers"),
         }
@@ -47,6 +49,7 @@ impl AllOnesCause {
 impl fmt::Display for AllOnesCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Server(error) => return error.fmt(f),
             Self::Gone => "the card is gone: configuration space reads as all ones",
             Self::Registers => {
                 "configuration space answers, but the registers of the DMA engine read as all ones, too: memory decoding is off, or the FPGA was configured again"
@@ -64,6 +67,7 @@ impl std::error::Error for AllOnesCause {}
 pub(crate) fn reads_all_ones(bar: &Bar) -> bool {
     match IrqBlock::IDENTIFIER.read(bar, IRQ_BASE) {
         Ok(identifier) => identifier.into_bits() == u32::MAX,
-        Err(error) => error.is_gone(),
+        // A server that does not answer is reported as such by the next access.
+        Err(error) => matches!(error, MmioError::Gone { .. }),
     }
 }

@@ -145,7 +145,7 @@ pub struct AccessOptions {
     pub vfio: Option<VfioInterface>,
     /// Secret shared with the other functions of an SR-IOV device.
     pub vf_token: Option<VfToken>,
-    /// Maximum time for a message to a vfio-user server and its answer.
+    /// Maximum time for a message to a vfio-user server and its answer. Environment variable `FPGA_MESSAGE_TIMEOUT` (seconds), default 30 s.
     pub message_timeout: Option<Duration>,
 }
 

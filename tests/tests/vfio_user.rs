@@ -379,7 +379,7 @@ fn served_card_server_end_ends_every_wait() {
             }
             Err(error) => error,
         };
-        assert!(matches!(lost, Error { kind: ChannelError::Gone { .. }, .. }), "{wait:?}: {lost}");
+        assert!(matches!(lost, Error { kind: ChannelError::Disconnected { .. }, .. }), "{wait:?}: {lost}");
         assert_eq!(channel.in_flight(), 0);
         let read = card.dma_bar().read32(BarOffset::ZERO).unwrap_err();
         let MmioError::Server { source: ServerError::Disconnected { cause, .. }, .. } = read else {

@@ -15,6 +15,9 @@ pub(crate) fn render(advice: &Advice) -> String {
         }
         Advice::EnableSimulator => "build the library with simulated cards, or name another card",
         Advice::OpenForUse => "open the card without observe in fpga_open_options",
+        Advice::AllowSlowServer => {
+            "let the card's server run, or set FPGA_MESSAGE_TIMEOUT to the seconds that an answer may take"
+        }
         Advice::ReopenCard => "open the card again with fpga_open when it is back",
         Advice::ResetBus => {
             "reset the card (fpga_recover or fpga_recover_named, at_least = FPGA_RECOVERY_BUS), then open it again"

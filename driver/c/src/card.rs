@@ -2,7 +2,7 @@
 
 use core::ffi::c_char;
 
-use fpga_driver::errors::{CardSpecError, MmioError};
+use fpga_driver::errors::{CardSpecError, MmioError, ServerError};
 use fpga_driver::{
     Bar, BarOffset, Card, CardAddr, CardRange, CardSpec, NetworkInterface, OpenError, OpenOptions,
 };
@@ -214,6 +214,7 @@ pub(crate) fn mmio_status(error: &MmioError) -> Status {
         MmioError::OutOfRange { .. } | MmioError::Misaligned { .. } => Status::Range,
         MmioError::Stale { .. } => Status::Gone,
         MmioError::OtherProcess(_) => Status::Process,
+        MmioError::Server { source: ServerError::TimedOut { .. }, .. } => Status::TimedOut,
         error if error.is_gone() => Status::Gone,
         _ => Status::System,
     }

@@ -45,6 +45,7 @@ impl Code for UserInterruptError {
             Self::TimedOut { .. } => Status::TimedOut,
             Self::Gone | Self::Reset => Status::Gone,
             Self::Disabled => Status::Argument,
+            Self::Mmio(error) => crate::card::mmio_status(error),
             _ => Status::System,
         }
     }

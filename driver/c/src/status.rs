@@ -178,7 +178,7 @@ impl Code for SubmitError {
 impl Code for ChannelError {
     fn status(&self) -> Status {
         match self {
-            Self::Gone { .. } => Status::Gone,
+            Self::Gone { .. } | Self::Disconnected { .. } => Status::Gone,
             Self::Wedged { .. } => Status::Wedged,
             Self::TimedOut { .. } => Status::TimedOut,
             Self::Cancelled { .. } => Status::Cancelled,

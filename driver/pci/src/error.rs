@@ -122,7 +122,8 @@ pub enum MmioError {
 }
 
 impl MmioError {
-    /// Whether the device is permanently unreachable: it was removed, or the process that serves it has exited.
+    /// Whether the device is permanently unreachable through this handle: it was removed, or the connection to the process that serves it
+    /// has ended. A server that is slow ([`ServerError::TimedOut`]) does not count.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         match self {

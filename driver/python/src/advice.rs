@@ -23,6 +23,9 @@ pub(crate) fn render(advice: &Advice) -> String {
             "if the design has one, say so: fpga_rdma.open(name, network_interface=True)"
         }
         Advice::OpenForUse => "open the card without observe=True",
+        Advice::AllowSlowServer => {
+            "let the card's server run, or set FPGA_MESSAGE_TIMEOUT to the seconds that an answer may take"
+        }
         Advice::ReopenCard => "open the card again with fpga_rdma.open when it is back",
         Advice::ResetBus => "reset the card with card.recover('bus'), then open it again",
         Advice::SeeCardInfo => "choose a value that fits the card: see card.info",

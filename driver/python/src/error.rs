@@ -6,6 +6,7 @@
 use fpga_driver::bulk::BulkError;
 use fpga_driver::errors::{
     CardPart, ChannelFault, DmaAllocError, ErrorKind, FaultCause, InterruptError, MmioError, OtherProcess,
+    ServerError,
 };
 use fpga_driver::{ChannelError, Error, OpenError, ResourceError, SubmitError, TransferError};
 use pyo3::exceptions::PyValueError;
@@ -257,7 +258,7 @@ impl Classify for SubmitError {
 impl Classify for ChannelError {
     fn class(&self) -> Class {
         match self {
-            Self::Gone { .. } => Class::Gone,
+            Self::Gone { .. } | Self::Disconnected { .. } => Class::Gone,
             Self::Wedged { .. } => Class::Wedged,
             Self::TimedOut { .. } | Self::Cancelled { .. } => Class::TimedOut,
             Self::MemoryInUse | Self::PacketStarted => Class::InUse,
@@ -306,6 +307,7 @@ impl Classify for MmioError {
     fn class(&self) -> Class {
         match self {
             Self::OtherProcess(_) => Class::OtherProcess,
+            Self::Server { source: ServerError::TimedOut { .. }, .. } => Class::TimedOut,
             // After a reset, the state that the program has set is gone.
             Self::Stale { .. } => Class::Gone,
             _ if self.is_gone() => Class::Gone,

@@ -346,7 +346,7 @@ impl ErrorKind for CdmaError {
             Self::Narrow { .. } => Advice::text("load a build with wider addresses"),
             Self::LengthRegister { .. } => Advice::text("check the offset of the engine's registers"),
             Self::NoScatterGather => Advice::text("load a bitstream whose CDMA has scatter-gather"),
-            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(inner) => return Advice::of(inner),
             Self::Bounce { .. } | Self::BounceChannels { .. } => return None,
         })
     }

@@ -72,6 +72,7 @@ impl Cdma {
     fn silent(&self) -> CdmaError {
         match self.card.all_ones_cause() {
             cause @ AllOnesCause::UserLogic => CdmaError::Silent(cause),
+            cause @ AllOnesCause::Server(_) => CdmaError::Silent(cause),
             AllOnesCause::Gone | AllOnesCause::Registers => CdmaError::Gone,
         }
     }

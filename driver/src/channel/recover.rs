@@ -5,7 +5,7 @@ use core::time::Duration;
 use fpga_pci::Waited;
 use std::sync::Arc;
 
-use fpga_pci::{DmaBuffer, FAULT_LOG, MmioError, QuarantineReason, barrier};
+use fpga_pci::{DmaBuffer, FAULT_LOG, MmioError, QuarantineReason, ServerError, barrier};
 use fpga_registers::xdma::{ChannelBlock, ChannelStatus, Direction};
 use fpga_ring::ring::{CountFault, Token, WithdrawError};
 
@@ -400,6 +400,7 @@ impl Engine {
     #[cold]
     pub(super) fn backend_lost(&mut self, source: MmioError) -> ChannelError {
         match source {
+            MmioError::Server { source, .. } if source.is_disconnected() => self.disconnected(source),
             source if source.is_gone() => self.gone(),
             MmioError::Stale { .. } => self.was_reset(source),
             _ => self.mmio(source),
@@ -419,6 +420,14 @@ impl Engine {
         let quarantined = self.quarantine(QuarantineReason::DeviceGone);
         self.card.report(self.name);
         let error = ChannelError::Gone { quarantined };
+        self.fail(error.clone());
+        error
+    }
+
+    fn disconnected(&mut self, source: ServerError) -> ChannelError {
+        let quarantined = self.quarantine(QuarantineReason::DeviceGone);
+        self.card.report(self.name);
+        let error = ChannelError::Disconnected { source, quarantined };
         self.fail(error.clone());
         error
     }
@@ -497,7 +506,9 @@ impl Engine {
             None => None,
             // The engine is idle after a reset.
             Some(ChannelError::Mmio(MmioError::Stale { .. })) => None,
-            Some(ChannelError::Gone { .. }) => Some(QuarantineReason::DeviceGone),
+            Some(ChannelError::Gone { .. } | ChannelError::Disconnected { .. }) => {
+                Some(QuarantineReason::DeviceGone)
+            }
             Some(_) => Some(QuarantineReason::IdleNotConfirmed),
         }
     }

@@ -245,7 +245,7 @@ impl ErrorKind for EndpointError {
             Self::Cdma(error) => return error.advice(),
             Self::Channel(error) => return error.advice(),
             Self::Submit(error) => return error.advice(),
-            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(inner) => return Advice::of(inner),
             Self::Config(_) | Self::Option { .. } | Self::Windows { .. } => return None,
         })
     }
@@ -278,7 +278,7 @@ impl ErrorKind for SendError {
             Self::Scheme { .. } => Advice::OpenWithScheme,
             Self::Peer { mismatch, .. } => return Some(mismatch.advice()),
             Self::Sender(error) => return submit_advice(error),
-            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(inner) => return Advice::of(inner),
         })
     }
 }

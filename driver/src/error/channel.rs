@@ -1,6 +1,6 @@
 //! Errors of a channel as a whole.
 
-use fpga_pci::{InterruptError, MmioError, Waited};
+use fpga_pci::{InterruptError, MmioError, ServerError, Waited};
 use fpga_registers::quantity;
 
 use super::located::ErrorKind;
@@ -16,6 +16,17 @@ pub enum ChannelError {
         quarantined = quantity(*quarantined, "buffer"),
     )]
     Gone {
+        /// Number of quarantined buffers.
+        quarantined: usize,
+    },
+    /// The connection to the process that serves the card has ended. Posted buffers are quarantined.
+    #[error(
+        "the card's server: {source}; quarantined, because the card may still reach them: {quarantined}",
+        quarantined = quantity(*quarantined, "buffer"),
+    )]
+    Disconnected {
+        /// Reason.
+        r#source: ServerError,
         /// Number of quarantined buffers.
         quarantined: usize,
     },
@@ -79,15 +90,16 @@ impl ErrorKind for ChannelError {
     fn advice(&self) -> Option<Advice> {
         Some(match self {
             Self::Gone { .. } => Advice::ReopenCard,
+            Self::Disconnected { source, .. } => return Advice::of(source),
             Self::Wedged { .. } => Advice::ResetBus,
             Self::TimedOut { .. } => Advice::WaitLongerOrAbort,
             Self::Cancelled { .. } | Self::PacketStarted => Advice::WaitAgainOrAbort,
             Self::NotRegistered => Advice::RegisterMemory,
             Self::MemoryInUse => Advice::WaitOrCancel,
             Self::NoInterrupt => Advice::EnableInterrupts,
-            Self::Interrupt(inner) => return inner.help().map(Advice::Text),
+            Self::Interrupt(inner) => return Advice::of(inner),
             Self::Mmio(MmioError::Stale { .. }) => Advice::DropCard,
-            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(inner) => return Advice::of(inner),
             Self::UnknownTicket => return None,
         })
     }

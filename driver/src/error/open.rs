@@ -156,10 +156,10 @@ impl ErrorKind for OpenError {
                 Advice::text("rebuild the bitstream with Vivado 2019.1 or newer, or check the link")
             }
             Self::Vfio(inner) => return inner.help().map(Advice::Text),
-            Self::VfioUser(inner) => return inner.help().map(Advice::Text),
-            Self::Config(inner) => return inner.help().map(Advice::Text),
-            Self::Bar(inner) => return inner.help().map(Advice::Text),
-            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::VfioUser(inner) => return Advice::of(inner),
+            Self::Config(inner) => return Advice::of(inner),
+            Self::Bar(inner) => return Advice::of(inner),
+            Self::Mmio(inner) => return Advice::of(inner),
             Self::Identity(IdentityReadError::Refused(inner)) => return inner.help().map(Advice::text),
             Self::Simulated(_) | Self::Identity(_) => return None,
         })

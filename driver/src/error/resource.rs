@@ -105,9 +105,9 @@ impl ErrorKind for ResourceError {
             Self::NotStream => Advice::UseMemoryChannel,
             Self::StreamBuffers { .. } => Advice::ChooseStreamBuffers,
             Self::CreditModeUnsupported { .. } => Advice::UseBatchMode,
-            Self::Memory(inner) => return inner.help().map(Advice::Text),
-            Self::Mmio(inner) => return inner.help().map(Advice::Text),
-            Self::Interrupt(inner) => return inner.help().map(Advice::Text),
+            Self::Memory(inner) => return Advice::of(inner),
+            Self::Mmio(inner) => return Advice::of(inner),
+            Self::Interrupt(inner) => return Advice::of(inner),
             Self::Absent { .. } | Self::Ring(_) => return None,
         })
     }

@@ -242,7 +242,7 @@ impl ErrorKind for RecoveryError {
             Self::Stale => Advice::DropCard,
             Self::NoSuchChannel { .. } => Advice::text("name one that the card has"),
             Self::Open(error) => return error.advice(),
-            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Mmio(inner) => return Advice::of(inner),
         })
     }
 

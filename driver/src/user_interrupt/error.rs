@@ -40,7 +40,7 @@ impl UserInterruptError {
     pub(super) fn of(source: MmioError) -> Self {
         match source {
             MmioError::Stale { .. } => Self::Reset,
-            source if source.is_gone() => Self::Gone,
+            MmioError::Gone { .. } => Self::Gone,
             source => Self::Mmio(source),
         }
     }
@@ -53,8 +53,8 @@ impl ErrorKind for UserInterruptError {
             Self::Gone => Advice::ReopenCard,
             Self::Reset => Advice::DropCard,
             Self::Disabled => Advice::EnableUserInterrupt,
-            Self::Interrupt(inner) => return inner.help().map(Advice::Text),
-            Self::Mmio(inner) => return inner.help().map(Advice::Text),
+            Self::Interrupt(inner) => return Advice::of(inner),
+            Self::Mmio(inner) => return Advice::of(inner),
         })
     }
 }

@@ -93,7 +93,11 @@ impl config::ConfigSpace for ConfigRegion {
 /// For mapped parts: whether the device still answers, and whether it was reset.
 impl Liveness for ConfigRegion {
     fn is_present(&self) -> bool {
-        config::answers(self) == Ok(true)
+        // A slow server does not mean that the device is removed.
+        match config::answers(self) {
+            Err(ConfigSpaceError::Server { source, .. }) => !source.is_disconnected(),
+            answers => answers == Ok(true),
+        }
     }
 
     fn generation(&self) -> u64 {
@@ -128,12 +132,15 @@ impl ServedBar {
     fn read<const N: usize>(&self, at: BarOffset) -> Result<[u8; N], MmioError> {
         let mut bytes = [0; N];
         self.region.read(at.get(), &mut bytes).map_err(|source| MmioError::Server { at, source })?;
-        // All ones may mean that the device has left the bus, or may be a register's value.
-        if bytes == [0xFF; N] && !self.presence.is_present() {
-            self.region.link.check().map_err(|source| MmioError::Server { at, source })?;
-            return Err(MmioError::Gone { at });
+        if bytes != [0xFF; N] {
+            return Ok(bytes);
         }
-        Ok(bytes)
+        // All ones may mean that the device has left the bus, or may be a register's value.
+        match config::answers(&*self.presence) {
+            Ok(true) => Ok(bytes),
+            Err(ConfigSpaceError::Server { source, .. }) => Err(MmioError::Server { at, source }),
+            _ => Err(MmioError::Gone { at }),
+        }
     }
 
     fn write(&self, at: BarOffset, bytes: &[u8]) -> Result<(), MmioError> {

@@ -1,4 +1,9 @@
 //! Requests and replies over one connection.
+//!
+//! A server that is stopped or short of CPU time is not a removed card. An access to a region that is not answered within the limit fails
+//! with [`ServerError::TimedOut`], and the connection stays open: the late reply is discarded when it arrives. Until then, accesses fail at
+//! once, so that a server that hangs costs the limit once. Every other request that is not answered (mappings, interrupts, a reset) ends the
+//! connection: the state of the device is unknown then.
 
 use core::time::Duration;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -33,9 +38,23 @@ pub(super) struct ServerConnection {
 #[derive(Default)]
 struct MessageBuffers {
     next_id: u16,
+    slow: Option<Slow>,
     out: Vec<u8>,
     body: Vec<u8>,
     fds: Vec<OwnedFd>,
+}
+
+/// Last request that the server has not taken or not answered in time.
+#[derive(Clone, Copy)]
+struct Slow {
+    command: Command,
+    /// Number of the request if it was sent: its reply is still to come.
+    reply: Option<u16>,
+}
+
+/// Whether the effect of a request is known without its reply.
+fn is_access(command: Command) -> bool {
+    matches!(command, Command::REGION_READ | Command::REGION_WRITE)
 }
 
 impl ServerConnection {
@@ -108,7 +127,14 @@ impl ServerConnection {
         let broken = |cause: ConnectionError| self.end(name_of(command), cause);
         loop {
             // The reply must arrive by the deadline, even if the server sends other messages meanwhile.
-            let left = self.deadline.saturating_sub(started.elapsed());
+            let mut left = self.deadline.saturating_sub(started.elapsed());
+            if is_access(command) {
+                if !self.connection.is_readable_within(left).map_err(|error| broken(error.into()))? {
+                    return Err(self.slow(exchange, Slow { command, reply: Some(id) }));
+                }
+                // A message that has begun to arrive gets the whole time again.
+                left = self.deadline;
+            }
             let header = self.receive(exchange, left).map_err(broken)?;
             let Kind::Reply { error } = header.kind else {
                 self.serve(exchange, header).map_err(broken)?;
@@ -148,6 +174,43 @@ impl ServerConnection {
         self.send(&mut exchange, true, request, &[]).map(|_| ())
     }
 
+    /// Notes that the server is slow.
+    fn slow(&self, exchange: &mut MessageBuffers, slow: Slow) -> ServerError {
+        let request = name_of(slow.command);
+        if exchange.slow.replace(slow).is_none() {
+            tracing::warn!(target: FAULT_LOG, request, limit = ?self.deadline, "the card's server does not answer in time");
+        }
+        ServerError::TimedOut { request, after: self.deadline }
+    }
+
+    /// Takes the late reply, without waiting for it.
+    fn take_late_reply(&self, exchange: &mut MessageBuffers) -> Result<(), ServerError> {
+        while let Some(slow @ Slow { command, reply: Some(_) }) = exchange.slow {
+            let broken = |cause: ConnectionError| self.end(name_of(command), cause);
+            if !self.connection.is_readable().map_err(|error| broken(error.into()))? {
+                return Err(self.slow(exchange, slow));
+            }
+            let header = self.receive(exchange, self.deadline).map_err(broken)?;
+            self.take_unrequested(exchange, header).map_err(broken)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a message that no thread waits for: a request of the server, or a late reply.
+    fn take_unrequested(&self, exchange: &mut MessageBuffers, header: Header) -> Result<(), ConnectionError> {
+        match (header.kind, exchange.slow) {
+            (Kind::Request { .. }, _) => self.serve(exchange, header),
+            (Kind::Reply { .. }, Some(Slow { command, reply: Some(id) }))
+                if (header.id, header.command) == (id, command) =>
+            {
+                exchange.fds.clear();
+                exchange.slow = None;
+                Ok(())
+            }
+            (Kind::Reply { .. }, _) => Err(stray(&header)),
+        }
+    }
+
     fn send(
         &self,
         exchange: &mut MessageBuffers,
@@ -155,14 +218,23 @@ impl ServerConnection {
         request: &Request<'_>,
         fds: &[BorrowedFd<'_>],
     ) -> Result<u16, ServerError> {
+        let command = request.command();
+        self.take_late_reply(exchange)?;
+        // A server that has not taken the last request in time is not waited for again.
+        let limit = if exchange.slow.is_some() { Duration::ZERO } else { self.deadline };
         let id = exchange.next_id;
         exchange.next_id = id.wrapping_add(1);
         exchange.out.clear();
         encode_request(id, no_reply, request, &mut exchange.out);
-        self.connection
-            .send(&exchange.out, fds, self.deadline)
-            .map_err(|error| self.end(name_of(request.command()), error.into()))?;
-        Ok(id)
+        match self.connection.send(&exchange.out, fds, limit) {
+            Ok(()) => {
+                exchange.slow = None;
+                Ok(id)
+            }
+            // Nothing was sent.
+            Err(SocketError::TimedOut { .. }) => Err(self.slow(exchange, Slow { command, reply: None })),
+            Err(error) => Err(self.end(name_of(command), error.into())),
+        }
     }
 
     fn receive(&self, exchange: &mut MessageBuffers, left: Duration) -> Result<Header, ConnectionError> {
@@ -208,11 +280,8 @@ impl ServerConnection {
                 Ok(false) => continue,
                 Err(error) => return broken(error.into()),
             }
-            let served = self.receive(&mut exchange, self.deadline).and_then(|header| match header.kind {
-                Kind::Request { .. } => self.serve(&mut exchange, header),
-                Kind::Reply { .. } => Err(stray(&header)),
-            });
-            if let Err(cause) = served {
+            let received = self.receive(&mut exchange, self.deadline);
+            if let Err(cause) = received.and_then(|header| self.take_unrequested(&mut exchange, header)) {
                 return broken(cause);
             }
         }

@@ -10,7 +10,7 @@ use fpga_pci::{ConfigSpaceError, ConnectionError, InterruptError, ServerError};
 impl From<SocketError> for ConnectionError {
     fn from(error: SocketError) -> Self {
         match error {
-            SocketError::TimedOut { after } => Self::TimedOut { after },
+            SocketError::TimedOut { after } | SocketError::Incomplete { after } => Self::TimedOut { after },
             SocketError::Closed | SocketError::ClosedWithin { .. } => Self::Closed,
             SocketError::Stopped => Self::ClosedLocally,
             SocketError::TooManyDescriptors => protocol(
@@ -70,6 +70,14 @@ pub enum VfioUserOpenError {
         /// The server's socket.
         socket: PathBuf,
     },
+    /// An environment variable with an option has an invalid value.
+    #[error("environment variable {variable}: \"{text}\" is not a number of seconds above 0")]
+    Environment {
+        /// Name of the variable.
+        variable: &'static str,
+        /// Its value.
+        text: String,
+    },
     /// The server did not reply, or refused.
     #[error("{}: {source}", .socket.display())]
     Server {
@@ -122,6 +130,7 @@ impl VfioUserOpenError {
     pub fn help(&self) -> Option<Cow<'static, str>> {
         Some(Cow::Borrowed(match self {
             Self::Connect(inner) => return inner.help(),
+            Self::Environment { .. } => "set it to a number such as 30, or unset it",
             Self::Busy { .. } => "end the program that uses it, or serve another card on a separate socket",
             Self::Server { source, .. } => return source.help(),
             Self::Version { .. } => "use a server and a client of the same version",

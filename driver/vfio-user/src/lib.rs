@@ -9,7 +9,7 @@
 //! | [`socket`] | whole messages over a socket, with their file descriptors, each by a deadline |
 //!
 //! [`VfioUserBackend`] is the client: a [`Backend`](fpga_pci::Backend) like any other. It does not trust the server: replies are validated,
-//! a missing reply ends the connection, and a file of the server is only mapped if it is sealed against shrinking.
+//! a missing reply ends the connection unless it is that of a register access, and a file of the server is only mapped if it is sealed against shrinking.
 
 mod backend;
 mod bar;
@@ -23,5 +23,5 @@ pub mod wire;
 
 pub use backend::VfioUserBackend;
 pub use error::VfioUserOpenError;
-pub use open::VfioUserOptions;
+pub use open::{MESSAGE_TIMEOUT_VARIABLE, VfioUserOptions};
 pub use socket::ConnectError;

@@ -24,8 +24,9 @@ use fpga_pci::{BarInfo, BarKind, InterruptError, OsError, ServerError, config};
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct VfioUserOptions {
-    /// Maximum time of one message, from the first byte sent to the last one received. A server that exceeds it is considered dead, since a
-    /// late reply cannot be distinguished from a missing one. Default 5 s.
+    /// Maximum time of one message and its reply. An access that is not answered by then fails
+    /// ([`ServerError::TimedOut`]), and the card can be used again once the server has answered; any other request ends the connection.
+    /// Default 30 s: a server on a busy machine, or one that is being debugged, is not a removed card.
     pub deadline: Duration,
     /// Register writes request no reply, as on a bus: the next read waits for them. A refusal of a write is then not reported. Default
     /// true.
@@ -37,11 +38,33 @@ pub struct VfioUserOptions {
 
 impl Default for VfioUserOptions {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(5), posted_writes: true, map_bars: true }
+        Self { deadline: Duration::from_secs(30), posted_writes: true, map_bars: true }
     }
 }
 
+/// Environment variable with the maximum time of a message to a vfio-user server and its reply, in seconds.
+pub const MESSAGE_TIMEOUT_VARIABLE: &str = "FPGA_MESSAGE_TIMEOUT";
+
 impl VfioUserOptions {
+    /// Returns the defaults, changed by the environment variable [`MESSAGE_TIMEOUT_VARIABLE`]. An empty variable is ignored.
+    ///
+    /// # Errors
+    /// [`VfioUserOpenError::Environment`].
+    pub fn from_environment() -> Result<Self, VfioUserOpenError> {
+        Self::from_variable(
+            std::env::var_os(MESSAGE_TIMEOUT_VARIABLE).map(|text| text.to_string_lossy().into_owned()),
+        )
+    }
+
+    fn from_variable(text: Option<String>) -> Result<Self, VfioUserOpenError> {
+        let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(Self::default()) };
+        let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        match seconds.filter(|time| !time.is_zero()) {
+            Some(deadline) => Ok(Self::default().deadline(deadline)),
+            None => Err(VfioUserOpenError::Environment { variable: MESSAGE_TIMEOUT_VARIABLE, text }),
+        }
+    }
+
     /// Sets the maximum time of one message.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
@@ -250,4 +273,21 @@ fn mappable(info: &RegionInfo, file: OwnedFd, index: u8) -> Option<SharedRegion>
         return None;
     };
     Some(SharedRegion { file: Arc::new(file), offset: info.offset, areas })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_message_timeout_comes_from_environment() {
+        let of = |text: &str| VfioUserOptions::from_variable(Some(text.to_owned()));
+        assert_eq!(VfioUserOptions::from_variable(None).unwrap().deadline, Duration::from_secs(30));
+        assert_eq!(of("").unwrap().deadline, Duration::from_secs(30));
+        assert_eq!(of("2.5").unwrap().deadline, Duration::from_millis(2500));
+        for wrong in ["0", "-1", "5s", "nan", "inf", "1e300", "soon"] {
+            let error = of(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("environment variable FPGA_MESSAGE_TIMEOUT"), "{error}");
+        }
+    }
 }

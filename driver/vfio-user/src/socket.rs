@@ -36,6 +36,12 @@ pub enum SocketError {
         /// Time waited.
         after: Duration,
     },
+    /// The other side has taken only a part of a message in time.
+    #[error("the peer has taken only a part of a message within {after:?}")]
+    Incomplete {
+        /// Time waited.
+        after: Duration,
+    },
     /// The program that owns this end stops, and the peer was not ready at once.
     #[error("the wait for the peer was ended because this program stops")]
     Stopped,
@@ -133,7 +139,7 @@ impl Connection {
     /// Sends one whole message (or several consecutive ones); `fds` are sent with its first byte.
     ///
     /// # Errors
-    /// See [`SocketError`]. A part may have been sent.
+    /// See [`SocketError`]. After [`SocketError::TimedOut`] nothing was sent; otherwise, a part may have been.
     pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), SocketError> {
         if fds.len() > MAX_FDS {
             return Err(SocketError::TooManyDescriptors);
@@ -153,7 +159,12 @@ impl Connection {
                     rest = rest.get(count..).unwrap_or_default();
                     control.clear();
                 }
-                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, deadline)?,
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, deadline).map_err(|error| match error {
+                    SocketError::TimedOut { after } if rest.len() < message.len() => {
+                        SocketError::Incomplete { after }
+                    }
+                    other => other,
+                })?,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }

@@ -17,6 +17,7 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::BuildSimulation(folder) => {
             return format!("build it: `fpgactl rtl build TOP.sv... -o {}`", folder.display());
         }
+        Advice::AllowSlowServer => "let the card's server run, or give it more time for an answer with --message-timeout",
         Advice::ReopenCard => "run the command again when the card is back",
         Advice::ResetBus => "reset the card with `fpgactl reset --level bus`; if that fails, check slot, power and link",
         Advice::SeeCardInfo => "choose a range inside the card's memory: `fpgactl info` shows it",

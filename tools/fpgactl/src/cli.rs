@@ -82,7 +82,7 @@ pub struct GlobalArgs {
     /// VF token: secret shared by a virtual function and its physical function, a UUID [default: $FPGA_VF_TOKEN]
     #[arg(long, global = true, value_name = "UUID")]
     pub vf_token: Option<VfToken>,
-    /// Timeout of one message to the server of a vfio-user: card; after it the server counts as failed [default: 5s]
+    /// Timeout of one message to the server of a vfio-user: card; an access without an answer by then fails [default: $FPGA_MESSAGE_TIMEOUT in seconds, --timeout, or 30s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
     pub message_timeout: Option<Duration>,
     /// Number of the BAR with the registers of the DMA engine, for cards where it cannot be detected

@@ -2,12 +2,16 @@
 
 use std::borrow::Cow;
 
+use fpga_driver::Advice;
 use fpga_host::bind::BindError;
 use fpga_host::{Fix, Hint, HostError};
+use fpga_pci::ConfigSpaceError;
 use fpga_pci::vfio::VfioOpenError;
 use fpga_protocol::sender::SendFailure;
 use fpga_vfio_user::VfioUserOpenError;
 use fpga_vfio_user::socket::ConnectError;
+
+use crate::advice;
 
 /// Advice about a machine that cannot be examined, or a function that does not exist.
 pub(crate) fn host(error: &HostError) -> Option<Cow<'static, str>> {
@@ -62,6 +66,12 @@ pub(crate) fn vfio_user(error: &VfioUserOpenError) -> Option<Cow<'static, str>> 
             )
             .into(),
         ),
+        VfioUserOpenError::Server { source, .. }
+        | VfioUserOpenError::Config(ConfigSpaceError::Server { source, .. })
+            if source.is_timed_out() =>
+        {
+            Some(advice::render(&Advice::AllowSlowServer).into())
+        }
         other => other.help(),
     }
 }

@@ -19,7 +19,6 @@ use fpga_pci::catch_bus_errors;
 use fpga_pci::vfio::{VfToken, VfioInterface};
 use fpga_sim::{CardDescription, DescriptionError, HopFeedback, Partitions, SimHop};
 use fpga_sim::{SimNetwork, ThreadOptions};
-use fpga_vfio_user::VfioUserOptions;
 
 use fpga_register_map::{RegisterMap, hint, nearest};
 
@@ -68,13 +67,13 @@ impl AccessChoice {
     fn options(&self) -> AccessOptions {
         let mut options = AccessOptions::default();
         (options.vfio, options.vf_token) = (self.interface, self.token);
-        options.message_timeout(self.message_timeout(VfioUserOptions::default().deadline))
+        options.message_timeout = self.message_timeout();
+        options
     }
 
-    /// Timeout of a message to a server: the command's replaces the default.
-    fn message_timeout(&self, default: Duration) -> Duration {
-        let within = self.timeout.map_or(default, |timeout| timeout.max(MIN_MESSAGE_TIMEOUT));
-        self.message_timeout.unwrap_or(within)
+    /// Timeout of a message to a server: the command's replaces the default. `None`: the environment, then the default, decide.
+    fn message_timeout(&self) -> Option<Duration> {
+        self.message_timeout.or(self.timeout.map(|timeout| timeout.max(MIN_MESSAGE_TIMEOUT)))
     }
 }
 
@@ -634,17 +633,13 @@ mod tests {
         let choice =
             |message, timeout| AccessChoice { message_timeout: message, timeout, ..AccessChoice::default() };
         for (message, timeout, expected) in [
-            (None, None, seconds(5)),
-            (None, Some(seconds(1)), seconds(1)),
-            (None, Some(seconds(9)), seconds(9)),
-            (None, Some(Duration::from_millis(3)), MIN_MESSAGE_TIMEOUT),
-            (Some(seconds(7)), Some(seconds(1)), seconds(7)),
+            (None, None, None),
+            (None, Some(seconds(1)), Some(seconds(1))),
+            (None, Some(seconds(9)), Some(seconds(9))),
+            (None, Some(Duration::from_millis(3)), Some(MIN_MESSAGE_TIMEOUT)),
+            (Some(seconds(7)), Some(seconds(1)), Some(seconds(7))),
         ] {
-            assert_eq!(
-                choice(message, timeout).message_timeout(seconds(5)),
-                expected,
-                "{message:?} {timeout:?}"
-            );
+            assert_eq!(choice(message, timeout).message_timeout(), expected, "{message:?} {timeout:?}");
         }
         assert_eq!(idle_timeout(None), seconds(2));
         assert_eq!(idle_timeout(Some(seconds(1))), Duration::from_millis(50));

@@ -45,7 +45,7 @@ fn identity(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     };
     let again = match Identity::read(bar, bar.size()) {
         Ok(identity) => identity,
-        Err(IdentityReadError::Access { error, .. }) if error.is_gone() => return Err(TestError::Gone),
+        Err(IdentityReadError::Access { error, .. }) if error.is_gone() => return Err(error.into()),
         Err(error) => {
             check_responding(context)?;
             return Ok(Verdict::fail(error.to_string()));

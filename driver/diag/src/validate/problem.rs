@@ -112,6 +112,7 @@ impl TestError {
                 "check that card memory answers there: poisoned or unmapped address, the IOMMU's log, AER",
             )),
             Self::Mismatch(_) => Some(Advice::text("check card memory, its calibration and the data path")),
+            Self::Mmio(error) => error.help().map(Advice::Text),
             Self::Cdma(error) => error.advice(),
             Self::Resource(error) => error.advice(),
             Self::Stream(error) => error.advice(),
@@ -122,7 +123,8 @@ impl TestError {
 
 impl From<MmioError> for TestError {
     fn from(error: MmioError) -> Self {
-        if error.is_gone() { Self::Gone } else { Self::Mmio(error) }
+        // A server that is slow, or whose connection has ended, tells nothing about the card.
+        if matches!(error, MmioError::Gone { .. }) { Self::Gone } else { Self::Mmio(error) }
     }
 }
 
@@ -130,7 +132,7 @@ impl From<Error<CdmaError>> for TestError {
     fn from(error: Error<CdmaError>) -> Self {
         match &error.kind {
             CdmaError::Gone => Self::Gone,
-            CdmaError::Mmio(source) if source.is_gone() => Self::Gone,
+            CdmaError::Mmio(MmioError::Gone { .. }) => Self::Gone,
             _ => Self::Cdma(error),
         }
     }
@@ -160,7 +162,7 @@ impl From<MemoryError> for TestError {
 impl From<Error<ResourceError>> for TestError {
     fn from(error: Error<ResourceError>) -> Self {
         match &error.kind {
-            ResourceError::Mmio(source) if source.is_gone() => Self::Gone,
+            ResourceError::Mmio(MmioError::Gone { .. }) => Self::Gone,
             _ => Self::Resource(error),
         }
     }

@@ -9,6 +9,9 @@ use super::{
 };
 use crate::ResetLevel;
 
+/// Advice for a server that does not answer in time.
+const SLOW_SERVER: &str = "let the server run, or allow more time for an answer";
+
 impl MmioError {
     /// Returns what a person can do about it, without the words of one front end.
     #[must_use]
@@ -164,6 +167,7 @@ impl ServerError {
     pub fn help(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Refused { .. } => Some("read the log of the server".into()),
+            Self::TimedOut { .. } => Some(SLOW_SERVER.into()),
             Self::ConnectionLost { cause, .. } | Self::Disconnected { cause, .. } => {
                 cause.help().or(Some("open the card again when its server is back".into()))
             }
@@ -179,7 +183,8 @@ impl ConnectionError {
             Self::Protocol { .. } => {
                 Some(Cow::Borrowed("use a server of this protocol, and of this program's version"))
             }
-            Self::TimedOut { .. } | Self::Closed | Self::ClosedLocally | Self::System(_) => None,
+            Self::TimedOut { .. } => Some(Cow::Borrowed(SLOW_SERVER)),
+            Self::Closed | Self::ClosedLocally | Self::System(_) => None,
         }
     }
 }

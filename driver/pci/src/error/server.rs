@@ -20,6 +20,15 @@ pub enum ServerError {
         /// The server's reason.
         r#source: OsError,
     },
+    /// The server has not answered in time. The connection stays open: the card can be used again once the server has answered. Until then,
+    /// every access fails at once with this error.
+    #[error("the server has not answered {request} within {after:?}; the connection stays open")]
+    TimedOut {
+        /// Request, in the terms of the protocol.
+        request: &'static str,
+        /// Limit of the time for an answer.
+        after: Duration,
+    },
     /// The request failed and the connection is closed: later data could not be interpreted.
     #[error("{request}: {cause}; the connection is closed")]
     ConnectionLost {
@@ -42,7 +51,18 @@ impl ServerError {
     /// Whether the connection is closed, so that every later request fails, too.
     #[must_use]
     pub const fn is_disconnected(&self) -> bool {
-        !matches!(self, Self::Refused { .. })
+        matches!(self, Self::ConnectionLost { .. } | Self::Disconnected { .. })
+    }
+
+    /// Whether the server has not answered in time, with the connection still open or closed for it.
+    #[must_use]
+    pub const fn is_timed_out(&self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut { .. }
+                | Self::ConnectionLost { cause: ConnectionError::TimedOut { .. }, .. }
+                | Self::Disconnected { cause: ConnectionError::TimedOut { .. }, .. }
+        )
     }
 
     /// Whether the server closed the connection: it has exited, or it no longer serves this client.

@@ -93,7 +93,11 @@ fn socket_silent_peer_times_out_at_deadline() {
     // The peer does not receive.
     let large = message(1 << 20);
     let sent = (0..64).find_map(|_| there.send(&large, &[], SHORT_TIMEOUT).err());
-    assert_eq!(sent, Some(SocketError::TimedOut { after: SHORT_TIMEOUT }));
+    assert_eq!(sent, Some(SocketError::Incomplete { after: SHORT_TIMEOUT }));
+    assert_eq!(
+        there.send(&header(16), &[], SHORT_TIMEOUT),
+        Err(SocketError::TimedOut { after: SHORT_TIMEOUT })
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fpga_pci::{
     Backend, ConfigSpaceError, ConnectionError, DmaAccess, DmaMapError, InterruptError, MmioError,
-    ResetError, ResetLevel, ServerError, SharedMemory,
+    ResetError, ResetLevel, ServerError, SharedMemory, config,
 };
 use fpga_registers::{BarOffset, Iova};
 use fpga_vfio_user::wire::Command;
@@ -90,6 +90,10 @@ fn use_it(backend: &VfioUserBackend, command: Command) -> Result<(), ServerError
 fn check(command: Command, twist: ServerFault, error: ServerError) {
     let name = format!("{twist:?} of {command}: {error}");
     match (twist, error) {
+        // Accesses are known without their replies: the connection stays open.
+        (ServerFault::NoReply, ServerError::TimedOut { request, .. }) => {
+            assert_eq!((Some(request), command), (command.name(), Command::REGION_READ), "{name}");
+        }
         (ServerFault::Refuse(errno), ServerError::Refused { request, source }) => {
             assert_eq!(
                 (Some(request), source.raw()),
@@ -233,6 +237,81 @@ fn hostile_silent_server_times_out_naming_message() {
         server.finish();
         assert_eq!(open_files(), before, "silence to {command} left files open");
     }
+}
+
+/// A server that was stopped for longer than the limit: accesses fail, and the card works again with the server.
+#[test]
+fn hostile_late_reply_leaves_card_usable() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let backend = open(&server, Duration::from_millis(150)).unwrap();
+    let bar = backend.open_bar(0).unwrap();
+    let read = || bar.read32(BarOffset::new(4));
+    let slow = |result: Result<u32, MmioError>| {
+        let error = result.unwrap_err();
+        assert!(!error.is_gone() && error.to_string().contains("has not answered"), "{error}");
+        assert_eq!(error.help().as_deref(), Some("let the server run, or allow more time for an answer"));
+        matches!(error, MmioError::Server { source, .. } if source.is_timed_out())
+    };
+    for _ in 0..2 {
+        server.with(|device| device.twist = Some((Command::REGION_READ, ServerFault::HoldReply)));
+        assert!(slow(read()));
+        // Nothing is sent before the late reply has arrived: each access fails at once.
+        let writes = server.with(|device| device.writes.len());
+        assert!((0..1000).all(|_| slow(read()) && bar.write32(BarOffset::new(0), 7).is_err()));
+        assert_eq!(server.with(|device| device.writes.len()), writes);
+        let identity = config::identity(&backend);
+        assert!(matches!(identity, Err(ConfigSpaceError::Server { source, .. }) if source.is_timed_out()));
+        server.with(Device::send_held);
+        assert_eq!(read(), Ok(0x0706_0504));
+    }
+    use_it(&backend, Command::DMA_MAP).unwrap();
+    // The thread that answers the server's requests takes a late reply as well.
+    let events = backend.events().unwrap();
+    server.with(|device| device.twist = Some((Command::REGION_READ, ServerFault::HoldReply)));
+    assert!(slow(read()));
+    server.with(Device::send_held);
+    assert_eq!(read(), Ok(0x0706_0504));
+    assert_eq!(events.poll(), None);
+    drop(backend);
+    server.finish();
+}
+
+/// A server that takes no more messages: posted writes fail when the socket is full, and those that succeeded arrive once, in order.
+#[test]
+fn hostile_full_socket_loses_and_repeats_no_write() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let backend = open(&server, Duration::from_millis(150)).unwrap();
+    let bar = backend.open_bar(0).unwrap();
+    let before = server.with(|device| device.writes.len());
+    let stopped = server.device.lock().unwrap();
+    let mut written: Vec<u32> = Vec::new();
+    let error = (0..).find_map(|value| match bar.write32(BarOffset::new(8), value) {
+        Ok(()) => {
+            written.push(value);
+            None
+        }
+        Err(error) => Some(error),
+    });
+    let timed_out = matches!(error, Some(MmioError::Server { source: ServerError::TimedOut { .. }, .. }));
+    assert!(timed_out, "{error:?}");
+    // The server is not waited for again: a thousand times the limit would take minutes.
+    assert!((0..1000).all(|_| bar.write32(BarOffset::new(8), u32::MAX).is_err()));
+    drop(stopped);
+    let last = loop {
+        match bar.read32(BarOffset::new(8)) {
+            Ok(value) => break value,
+            Err(error) => assert!(!error.is_gone(), "{error}"),
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(Some(&last), written.last());
+    let arrived = server.with(|device| device.writes.split_off(before));
+    let values = arrived.iter().map(|(_, _, bytes)| u32::from_le_bytes(bytes[..].try_into().unwrap()));
+    assert_eq!(values.collect::<Vec<_>>(), written);
+    drop(backend);
+    server.finish();
 }
 
 /// A server with its own requests gets its replies, and then sends the client's.

@@ -27,6 +27,8 @@ pub(crate) const BAR: usize = 3 * 4096;
 pub(crate) enum ServerFault {
     Refuse(u32),
     NoReply,
+    /// Keep the reply until [`Device::send_held`].
+    HoldReply,
     Close,
     /// Close after this number of bytes of the reply.
     CloseWithin(usize),
@@ -68,6 +70,8 @@ pub(crate) struct Device {
     pub(crate) resets: u32,
     pub(crate) writes: Vec<(u32, u64, Vec<u8>)>,
     pub(crate) twist: Option<(Command, ServerFault)>,
+    /// The reply that a fault holds, and a handle of the connection.
+    pub(crate) held: Option<(Connection, Vec<u8>)>,
     /// Requests to send to the client before the next reply, and the client's replies.
     pub(crate) questions: Vec<ServerRequest>,
     pub(crate) answers: Vec<Result<Vec<u8>, u32>>,
@@ -107,6 +111,7 @@ impl Default for Device {
             resets: 0,
             writes: Vec::new(),
             twist: None,
+            held: None,
             questions: Vec::new(),
             answers: Vec::new(),
         }
@@ -172,6 +177,11 @@ fn serve(connection: &Connection, device: &Mutex<Device>) {
         if twist.is_some() {
             device.twist = None;
         }
+        if twist == Some(ServerFault::HoldReply) {
+            let again = connection.as_fd().try_clone_to_owned().unwrap();
+            device.held = Some((Connection::new(again), reply));
+            continue;
+        }
         if !send(connection, twist, &header, reply, &with) {
             return;
         }
@@ -226,7 +236,7 @@ fn send(
             encode_error(header.id, header.command, errno, &mut reply);
             send(&reply, &[])
         }
-        ServerFault::NoReply => true,
+        ServerFault::NoReply | ServerFault::HoldReply => true,
         ServerFault::Close => false,
         ServerFault::CloseWithin(bytes) => {
             send(&reply[..bytes.min(reply.len() - 1)], with);
@@ -265,6 +275,12 @@ fn send(
 }
 
 impl Device {
+    /// Sends the reply that [`ServerFault::HoldReply`] holds.
+    pub(crate) fn send_held(&mut self) {
+        let (connection, reply) = self.held.take().unwrap();
+        connection.send(&reply, &[], LONG_TIMEOUT).unwrap();
+    }
+
     fn handle(
         &mut self,
         id: u16,

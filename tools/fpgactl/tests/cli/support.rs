@@ -106,6 +106,11 @@ impl Served {
         format!("vfio-user:{}", self.folder.path().join("card").display())
     }
 
+    /// Process number of the server.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
