@@ -49,6 +49,11 @@ impl Counter {
         self.change(if is_ok { &self.value } else { &self.errors }, 1);
     }
 
+    /// Ends waits for operations of peers: the card of an endpoint has failed.
+    pub(crate) fn fail(&self) {
+        self.change(&self.errors, 1);
+    }
+
     fn change(&self, number: &AtomicU64, by: u64) {
         number.fetch_add(by, Ordering::SeqCst);
         self.sources.notify();

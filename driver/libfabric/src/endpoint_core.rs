@@ -99,6 +99,8 @@ pub(crate) struct State {
     version: u64,
     /// Failure of the card or of a peer that was reported last.
     reported: Option<Failure>,
+    /// Queues and counters know that the card has failed.
+    has_failed: bool,
 }
 
 /// Endpoint without its handles.
@@ -374,7 +376,21 @@ impl State {
             self.deliver(&completion);
             work += 1;
         }
+        if !self.has_failed
+            && let Some(failure) = self.engine.as_ref().and_then(|engine| engine.failure())
+        {
+            self.fail(&failure);
+        }
         work
+    }
+
+    /// The card has failed.
+    #[cold]
+    fn fail(&mut self, failure: &Failure) {
+        self.has_failed = true;
+        report(failure, &mut self.reported);
+        [&self.tx, &self.rx].into_iter().flatten().for_each(|binding| binding.queue.fail());
+        self.counters.all().for_each(|counter| counter.fail());
     }
 
     fn has_space(&self) -> bool {
@@ -456,7 +472,7 @@ fn report(failure: &Failure, reported: &mut Option<Failure>) {
 /// Lets an engine send what was accepted: programs may close an endpoint after injected messages without waiting for anything.
 fn finish(engine: &mut dyn Engine) {
     let start = Instant::now();
-    while !engine.is_idle() && start.elapsed() < MAX_CLOSE {
+    while engine.failure().is_none() && !engine.is_idle() && start.elapsed() < MAX_CLOSE {
         if engine.progress() == 0 {
             // The peer answers in its own time.
             std::thread::yield_now();

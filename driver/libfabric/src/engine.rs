@@ -1,7 +1,7 @@
 //! The engine of an endpoint: [`Messenger`], or a loopback in unit tests.
 
 use fpga_messages::{
-    AccessRequest, Address, AtomicRequest, Completion, MessengerOptions, Peek, PeerId, PostError,
+    AccessRequest, Address, AtomicRequest, Completion, Failure, MessengerOptions, Peek, PeerId, PostError,
     ReceiveRequest, Regions, SendRequest,
 };
 use std::os::fd::BorrowedFd;
@@ -21,6 +21,8 @@ pub(crate) trait Engine: Send {
     fn read(&mut self, request: &AccessRequest) -> Result<(), PostError>;
     fn atomic(&mut self, request: &AtomicRequest) -> Result<(), PostError>;
     fn progress(&mut self) -> usize;
+    /// Failure of the card.
+    fn failure(&self) -> Option<Failure>;
     fn next_completion(&mut self) -> Option<Completion>;
     fn in_progress(&self) -> usize;
     fn is_idle(&self) -> bool;
@@ -91,6 +93,10 @@ impl Engine for fpga_messages::Messenger {
 
     fn progress(&mut self) -> usize {
         self.progress()
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        self.failure().cloned()
     }
 
     fn next_completion(&mut self) -> Option<Completion> {

@@ -308,7 +308,7 @@ unsafe extern "C" fn trywait(fabric: *mut FidFabric, objects: *mut *mut Fid, cou
             let may_wait = match structure(object.cast_const())?.fclass {
                 FI_CLASS_CQ => {
                     let queue: &Queue = borrow(*object)?;
-                    queue.sources.try_wait(&|| !queue.is_empty())
+                    queue.sources.try_wait(&|| queue.is_ready())
                 }
                 FI_CLASS_EQ => {
                     let events: &EventQueue = borrow(*object)?;

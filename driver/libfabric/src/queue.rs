@@ -6,12 +6,12 @@ use crate::entry::{set_element, to_size};
 use crate::object::{Head, Held};
 use crate::sources::Sources;
 use crate::sys::{
-    EINVAL, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED,
+    EAGAIN, EINVAL, EIO, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED,
     FI_CQ_FORMAT_UNSPEC, FiCqDataEntry, FiCqEntry, FiCqErrEntry, FiCqMsgEntry, FiCqTaggedEntry, FidCq,
 };
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::with_exposed_provenance_mut;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -109,6 +109,8 @@ pub(crate) struct Queue {
     content: Mutex<Content>,
     /// Number of entries and errors, so that an empty queue is found without the lock.
     count: AtomicUsize,
+    /// The card of an endpoint has failed: nothing comes any more.
+    has_failed: AtomicBool,
 }
 
 impl Queue {
@@ -131,6 +133,7 @@ impl Queue {
             capacity,
             content: Mutex::new(content),
             count: AtomicUsize::new(0),
+            has_failed: AtomicBool::new(false),
         }
     }
 
@@ -161,6 +164,22 @@ impl Queue {
     fn added(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.sources.notify();
+    }
+
+    /// Notes that the card of an endpoint has failed: a program that waits for operations of peers has none of its own that fail.
+    pub(crate) fn fail(&self) {
+        self.has_failed.store(true, Ordering::SeqCst);
+        self.sources.notify();
+    }
+
+    /// Whether a read returns something other than `FI_EAGAIN`.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.is_empty() || self.nothing() != EAGAIN
+    }
+
+    /// Result of a read that finds nothing.
+    pub(crate) fn nothing(&self) -> Code {
+        if self.has_failed.load(Ordering::SeqCst) { EIO } else { EAGAIN }
     }
 
     /// Takes up to `count` entries; `None` if there are none, an error code if an error must be read first.

@@ -104,7 +104,7 @@ fn read_now(queue: &Queue, array: *mut c_void, count: usize, sources: *mut u64) 
         return taken.map(to_count);
     }
     queue.sources.progress();
-    queue.take(array, count, sources).unwrap_or(Err(EAGAIN)).map(to_count)
+    queue.take(array, count, sources).unwrap_or_else(|| Err(queue.nothing())).map(to_count)
 }
 
 unsafe extern "C" fn read(queue: *mut FidCq, array: *mut c_void, count: usize) -> isize {
@@ -143,7 +143,10 @@ fn read_later(
     if count == 0 || array.is_null() {
         return Err(EINVAL);
     }
-    let taken = queue.sources.wait_for(timeout, || queue.take(array, count, sources));
+    let taken = queue.sources.wait_for(timeout, || {
+        let nothing = || Some(queue.nothing()).filter(|code| *code != EAGAIN);
+        queue.take(array, count, sources).or_else(|| nothing().map(Err))
+    });
     if !queue.is_empty() {
         // One event may stand for several entries: another thread may wait for the next one.
         wait.write();

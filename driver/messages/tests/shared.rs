@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use fpga_driver::Card;
 use fpga_driver::sim::{CardDescription, SimNetwork, ThreadOptions};
-use fpga_messages::{Address, LinkChoice, MessengerOptions};
+use fpga_messages::{Address, Failure, LinkChoice, MessengerOptions};
 use fpgad::{Owner, OwnerOptions, ViewInterface};
 
 use crate::bed::{Bed, End, bytes, options, receive, send};
@@ -99,4 +99,19 @@ fn views_exchange_messages_with_those_of_other_owners_and_simulated_cards() {
         &mut bed(&[one.clone(), other, options(LinkChoice::Auto), options(LinkChoice::Udp)]),
         &[1, 300_000],
     );
+}
+
+/// A program that only polls for messages of others learns that the owner of its card has ended.
+#[test]
+fn view_without_owner_fails_what_waits() {
+    let owner = Served::new();
+    let mut bed = bed(&[owner.options()]);
+    bed.0[0].messenger.receive(&receive(None, 0, 10, None, 1)).unwrap();
+    bed.progress();
+    assert_eq!(bed.0[0].messenger.failure(), None);
+    drop(owner);
+    let failure = bed.wait(0, 1).result.unwrap_err();
+    assert!(matches!(failure, Failure::Card { .. }), "{failure}");
+    assert!(failure.to_string().contains("server"), "{failure}");
+    assert_eq!(bed.0[0].messenger.failure(), Some(&failure));
 }

@@ -116,7 +116,7 @@ pub struct Endpoint {
     peers: Peers,
     /// Time before which nothing is sent.
     quiet_until: Option<Nanos>,
-    /// Time of the last look at the card by an idle wait.
+    /// Time of the last work, or of the last look whether the card is present.
     presence_checked: Option<Nanos>,
     /// Request that ends waits.
     cancel: Option<Cancellation>,
@@ -345,7 +345,7 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError::Mmio`] if the card is gone.
     pub fn check_card(&mut self) -> Result<(), Error<EndpointError>> {
-        self.check_presence(self.time()).at(|| self.place())
+        self.check_presence(self.time(), false).at(|| self.place())
     }
 
     /// Waits until the transfer has ended. Completions of other transfers remain available. After a short time without work this thread

@@ -23,11 +23,13 @@ impl Endpoint {
             return Err(error.clone());
         }
         self.counters.turns += 1;
-        self.step().inspect_err(|error| self.failed = Some(error.clone()))
+        let now = self.time();
+        self.step(now)
+            .and_then(|work| self.check_presence(now, work > 0).map(|()| work))
+            .inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    fn step(&mut self) -> Result<usize, EndpointError> {
-        let now = self.time();
+    fn step(&mut self, now: Nanos) -> Result<usize, EndpointError> {
         let mut work = self.take_events(now)?;
         // After the events: an answer that has already arrived prevents the timeout, even after a long time without a poll.
         self.sender.handle_timeout(now);

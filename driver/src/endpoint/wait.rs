@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fpga_firmware::generated::ni as at;
 use fpga_pci::wait::BackoffStep;
-use fpga_pci::{Backend, Backoff, Deadline, Interrupt, InterruptError, MmioError, Waited};
+use fpga_pci::{Backend, Backoff, Deadline, Interrupt, InterruptError, MmioError, ServerError, Waited};
 use fpga_protocol::Nanos;
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 
@@ -21,11 +21,10 @@ use crate::card::Card;
 use crate::channel::CANCEL_CHECK_NS;
 use crate::engine_interrupt::EngineInterrupt;
 use crate::ni::Block;
-use crate::silence::reads_all_ones;
 
 /// Maximum sleep: an interrupt can be lost.
 const MAX_SLEEP: Nanos = Nanos::from_millis(100);
-/// Interval in which an idle wait looks whether the card is present: nothing else of it accesses the card.
+/// Time without work after which, and interval in which, a poll looks whether the card is present.
 const PRESENCE_INTERVAL: Nanos = Nanos::from_millis(50);
 /// Maximum pause of a task: other tasks need its thread.
 const MAX_TASK_PAUSE: Nanos = Nanos::from_micros(50);
@@ -168,19 +167,25 @@ impl Endpoint {
         timers.into_iter().flatten().min().unwrap_or(Nanos::MAX).min(now.saturating_add(watch))
     }
 
-    /// Looks from time to time whether the card is present.
-    pub(super) fn check_presence(&mut self, now: Nanos) -> Result<(), EndpointError> {
+    /// Looks whether the card is present when polls have found no work for a while: a program may only poll, and polling reads memory.
+    pub(super) fn check_presence(&mut self, now: Nanos, has_worked: bool) -> Result<(), EndpointError> {
+        if has_worked {
+            self.presence_checked = Some(now);
+            return Ok(());
+        }
         let looked = *self.presence_checked.get_or_insert(now);
         if now.saturating_sub(looked) < PRESENCE_INTERVAL {
             return Ok(());
         }
         self.presence_checked = Some(now);
-        if reads_all_ones(self.card.dma_bar()) {
-            let gone = EndpointError::Mmio(MmioError::Gone { at: IrqBlock::IDENTIFIER.address(IRQ_BASE) });
-            self.failed = Some(gone.clone());
-            return Err(gone);
-        }
-        Ok(())
+        let missing = match IrqBlock::IDENTIFIER.read(self.card.dma_bar(), IRQ_BASE) {
+            Ok(identifier) if identifier.into_bits() != u32::MAX => return Ok(()),
+            Ok(_) => MmioError::Gone { at: IrqBlock::IDENTIFIER.address(IRQ_BASE) },
+            // The card may be there.
+            Err(MmioError::Server { source: ServerError::TimedOut { .. }, .. }) => return Ok(()),
+            Err(error) => error,
+        };
+        Err(EndpointError::Mmio(missing))
     }
 
     /// Returns the action after a poll that found nothing, until `limit` at most.
@@ -190,7 +195,6 @@ impl Endpoint {
         limit: Nanos,
     ) -> Result<WaitAction, EndpointError> {
         let now = self.time();
-        self.check_presence(now)?;
         let wake = self.next_poll_time(now).min(limit).min(now.saturating_add(PRESENCE_INTERVAL));
         if wake <= now || idle.is_spinning(now) {
             return Ok(WaitAction::Step(BackoffStep::Spin));

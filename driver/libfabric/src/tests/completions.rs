@@ -1,7 +1,9 @@
 //! Completion queues, counters and waiting.
 
-use super::fixture::{AGAIN, Choice, Program, close, context, f, opened, read, try_read};
+use super::fixture::{AGAIN, Choice, Program, close, context, f, name, opened, read, try_read};
+use super::loopback::fail_card;
 use crate::sys::*;
+use core::ffi::CStr;
 use core::mem::zeroed;
 use core::ptr::null_mut;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -107,6 +109,23 @@ fn descriptor_becomes_readable_after_trywait() {
     assert!(read(queue).is_ok());
     assert_eq!(f!(fabric.ops.trywait(fids.as_mut_ptr(), 1)), 0);
     assert!(!is_readable());
+}
+
+/// A program that waits for operations of peers has none of its own that fail.
+#[test]
+fn queue_of_failed_card_returns_error_after_its_entries() {
+    let program = Program::new();
+    let (queue, a, b) = (program.b.queue, program.a.endpoint, program.b.endpoint);
+    assert_eq!(f!(b.msg.recv(null_mut(), 0, null_mut(), FI_ADDR_UNSPEC, null_mut())), 0);
+    assert_eq!(f!(a.msg.inject(core::ptr::null(), 0, 1)), 0);
+    fail_card(CStr::from_bytes_until_nul(&name(b)).unwrap().to_str().unwrap());
+    assert!(try_read(queue).is_ok());
+    let failed = -(EIO.get() as isize);
+    assert_eq!(try_read(queue).map(|_| ()), Err(failed));
+    let mut entries = [const { core::mem::MaybeUninit::<FiCqTaggedEntry>::uninit() }; 2];
+    assert_eq!(f!(queue.ops.sread(entries.as_mut_ptr().cast(), 2, core::ptr::null(), -1)), failed);
+    // That of another card is not concerned.
+    assert_eq!(try_read(program.a.queue).map(|_| ()), Err(AGAIN));
 }
 
 #[test]

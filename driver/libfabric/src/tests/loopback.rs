@@ -38,6 +38,7 @@ struct Node {
     claimed: HashMap<u64, Message>,
     done: VecDeque<Completion>,
     event: Option<Arc<OwnedFd>>,
+    has_failed: bool,
 }
 
 static WORLD: LazyLock<Mutex<HashMap<Address, Node>>> = LazyLock::new(Mutex::default);
@@ -54,6 +55,11 @@ pub(crate) fn open(_options: &MessengerOptions, _regions: Arc<Regions>) -> Resul
     let event = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).map_err(|error| error.to_string())?);
     world.insert(address, Node { event: Some(Arc::clone(&event)), ..Node::default() });
     Ok(Box::new(Loopback { address, event }))
+}
+
+/// The card of the endpoint with this name fails.
+pub(crate) fn fail_card(name: &str) {
+    WORLD.lock().unwrap().get_mut(&name.parse::<Address>().unwrap()).unwrap().has_failed = true;
 }
 
 fn completion(kind: CompletionKind, token: Token, length: u64) -> Completion {
@@ -183,6 +189,12 @@ impl Drop for Loopback {
         // The entry stays: addresses are not used twice.
         *self.world().get_mut(&self.address).unwrap() =
             Node { event: Some(Arc::clone(&self.event)), ..Node::default() };
+    }
+}
+
+impl Loopback {
+    fn has_failed(&self) -> bool {
+        self.world()[&self.address].has_failed
     }
 }
 
@@ -346,6 +358,10 @@ impl Engine for Loopback {
 
     fn progress(&mut self) -> usize {
         usize::from(rustix::io::read(&self.event, &mut [0; 8]).is_ok())
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        self.has_failed().then(|| Failure::Card { text: "test".into() })
     }
 
     fn next_completion(&mut self) -> Option<Completion> {

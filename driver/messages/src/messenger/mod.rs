@@ -317,6 +317,12 @@ impl Messenger {
         Ok(work)
     }
 
+    /// Returns the failure of this side's card, after which nothing progresses.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&Failure> {
+        self.failed.as_ref()
+    }
+
     /// Returns the oldest completion that was not taken yet.
     #[must_use]
     pub fn next_completion(&mut self) -> Option<Completion> {
