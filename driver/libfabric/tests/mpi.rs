@@ -32,8 +32,8 @@ fn launcher(installed: &Installed, ranks: &str) -> Option<Command> {
         // One-sided operations by messages: on one machine the default is its own shared memory.
         command.args(["--mca", "osc", "pt2pt", "--mca", "btl", "self"]);
     } else {
-        // Also between processes of one machine.
-        command.env("FI_PROVIDER", "fpga").env("MPIR_CVAR_NOLOCAL", "1");
+        // Also between processes of one machine, and where the default is UCX.
+        command.env("FI_PROVIDER", "fpga").env("MPIR_CVAR_NOLOCAL", "1").env("MPIR_CVAR_CH4_NETMOD", "ofi");
     }
     Some(command)
 }
@@ -83,4 +83,7 @@ fn mpi_ranks_exchange_data() {
     for (ranks, card) in [("2", "mock"), ("4", "mock"), ("2", &*owner.card()), ("4", &*owner.card())] {
         run(&installed, &program, ranks, card).unwrap();
     }
+    // The data has passed through cards: the library finds no other way without them.
+    let without = run(&installed, &program, "2", "vfio-user:/nonexistent").unwrap_err();
+    assert!(!without.contains("ok 2 ranks"), "{without}");
 }
