@@ -334,6 +334,7 @@ impl Drop for Shared {
         if self.observed {
             return;
         }
+        let mut is_gone = false;
         for name in self.channels() {
             let reported = self.reported.load(Ordering::Relaxed);
             // An engine that has not stopped in time is not waited for again.
@@ -342,10 +343,14 @@ impl Drop for Shared {
                 _ => self.idle_timeout.min(2 * FlushGuard::FLUSH_DELAY_NS),
             };
             if let Err(error) = quiesce(&self.dma_bar, &*self.backend, name, limit) {
-                let gone = matches!(error, OpenError::Gone);
+                let gone = match &error {
+                    OpenError::Gone => true,
+                    OpenError::Mmio(error) => error.is_gone(),
+                    _ => false,
+                };
                 let error = Error::new(error, self.place());
                 // Warn about each fact once: all channels of a removed card report the same.
-                if reported & taken_bit(name) != 0 || (gone && reported != 0) {
+                if reported & taken_bit(name) != 0 || (gone && (reported != 0 || is_gone)) {
                     tracing::warn!(target: FAULT_LOG, %error, "closing the card");
                 } else {
                     tracing::warn!(%error, "closing the card");
@@ -353,12 +358,16 @@ impl Drop for Shared {
                 if gone {
                     self.report(name);
                 }
+                is_gone |= gone;
             }
         }
         let _ = IrqBlock::CHANNEL_ENABLE.write(&self.dma_bar, IRQ_BASE, ChannelMask::from_bits(0));
         let _ = IrqBlock::USER_ENABLE.write(&self.dma_bar, IRQ_BASE, UserMask::from_bits(0));
         let _ = self.backend.disable_interrupts();
-        if let Err(error) = self.backend.set_bus_master(false) {
+        // Otherwise reported above.
+        if let Err(error) = self.backend.set_bus_master(false)
+            && !is_gone
+        {
             tracing::warn!(card = %self.name, %error, "switching bus mastering off");
         }
     }
