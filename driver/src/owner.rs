@@ -5,10 +5,11 @@
 
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use fpga_pci::OsError;
 
@@ -19,6 +20,11 @@ pub(crate) const PROGRAM_VARIABLE: &str = "FPGACTL";
 const PROGRAM: &str = "fpgactl";
 /// Characters of a card's name in the name of its socket: a socket's path has at most 107 bytes.
 const MAX_NAME: usize = 40;
+
+/// Interval of looks at the lock, and at an owner that starts.
+const CHECK: Duration = Duration::from_millis(2);
+/// Maximum length of an owner's error message, in bytes.
+const MAX_MESSAGE: u64 = 16 << 10;
 
 /// Reasons why a shared card has no owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +43,20 @@ pub enum OwnerStartError {
     NotPrivate {
         /// Path.
         path: PathBuf,
+    },
+    /// Another opener of the card, or its owner, which is ending, has the lock.
+    #[error("{} has been locked for {after:?} by another program that opens the card, or by the card's owner", path.display())]
+    Locked {
+        /// Path of the lock.
+        path: PathBuf,
+        /// Time waited.
+        after: Duration,
+    },
+    /// The owner has been started, and has not opened its card in time.
+    #[error("the owner of the card was started, and has not opened the card within {after:?}")]
+    NotReady {
+        /// Time waited.
+        after: Duration,
     },
     /// The owner's program cannot be run.
     #[error("the owner of the card cannot be started: {}: {source}", program.display())]
@@ -119,14 +139,21 @@ impl SharedSocket {
         opened.map_err(|error| failed(&path, error))
     }
 
-    /// Waits for the lock, which the returned file holds.
-    fn lock(&self) -> Result<File, OwnerStartError> {
-        let file = self.lock_file()?;
-        file.lock().map_err(|error| failed(&self.beside("lock"), error))?;
-        Ok(file)
+    /// Waits for the lock, which the returned file holds, for `limit` at most: its holder may be stopped.
+    fn lock(&self, limit: Duration) -> Result<File, OwnerStartError> {
+        let began = Instant::now();
+        loop {
+            if let Some(file) = self.try_lock()? {
+                return Ok(file);
+            }
+            if began.elapsed() >= limit {
+                return Err(OwnerStartError::Locked { path: self.beside("lock"), after: limit });
+            }
+            std::thread::sleep(CHECK);
+        }
     }
 
-    /// Takes the lock for the end of an owner; `None` while an opener holds it.
+    /// Takes the lock; `None` while another process holds it.
     ///
     /// # Errors
     /// [`OwnerStartError::Folder`].
@@ -149,26 +176,28 @@ impl SharedSocket {
     }
 }
 
-/// Calls `connect` with the socket of `card`'s owner, which is started first if `absent` returns true for the error of the first call.
+/// Calls `connect` with the socket of `card`'s owner, which is started first if `absent` returns true for the error of the first call. Waits for other
+/// openers, and for an owner that starts, for `limit` each.
 pub(crate) fn connected<T, E: From<OwnerStartError>>(
     card: &CardSpec,
     access: &AccessOptions,
+    limit: Duration,
     connect: impl Fn(&Path) -> Result<T, E>,
     absent: impl FnOnce(&E) -> bool,
 ) -> Result<T, E> {
     let socket = SharedSocket::of(card);
     socket.create_folder()?;
-    let _turn = socket.lock()?;
+    let _turn = socket.lock(limit)?;
     match connect(socket.path()) {
         Err(error) if absent(&error) => {}
         done => return done,
     }
-    start(card, access)?;
+    start(card, access, limit)?;
     connect(socket.path())
 }
 
 /// Starts the owner of `card`, which outlives this process.
-fn start(card: &CardSpec, access: &AccessOptions) -> Result<(), OwnerStartError> {
+fn start(card: &CardSpec, access: &AccessOptions, limit: Duration) -> Result<(), OwnerStartError> {
     let program = program();
     let mut command = Command::new(&program);
     command.args(["card", "share", "--background", "--until-unused", "--card"]);
@@ -180,15 +209,34 @@ fn start(card: &CardSpec, access: &AccessOptions) -> Result<(), OwnerStartError>
         // Other users can read the arguments of a process.
         command.env(fpga_pci::vfio::VF_TOKEN_VARIABLE, token.to_string());
     }
-    let output = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output();
-    let output = output.map_err(|source| OwnerStartError::Program { program, source: source.into() })?;
-    if output.status.success() {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let cannot_run =
+        |source: io::Error| OwnerStartError::Program { program: program.clone(), source: source.into() };
+    let mut starter = command.spawn().map_err(cannot_run)?;
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = starter.try_wait().map_err(cannot_run)? {
+            break status;
+        }
+        if began.elapsed() >= limit {
+            // The owner itself ends if it gets no client.
+            let _ = starter.kill();
+            let _ = starter.wait();
+            return Err(OwnerStartError::NotReady { after: limit });
+        }
+        std::thread::sleep(CHECK);
+    };
+    if status.success() {
         return Ok(());
     }
-    let message = String::from_utf8_lossy(&output.stderr);
+    let mut message = Vec::new();
+    if let Some(stderr) = starter.stderr.take() {
+        stderr.take(MAX_MESSAGE).read_to_end(&mut message).map_err(cannot_run)?;
+    }
+    let message = String::from_utf8_lossy(&message);
     let message = message.trim().strip_prefix("fpgactl: ").unwrap_or(message.trim());
     Err(OwnerStartError::Ended {
-        message: if message.is_empty() { output.status.to_string() } else { message.to_owned() },
+        message: if message.is_empty() { status.to_string() } else { message.to_owned() },
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fpga_pci::vfio::{VfioBackend, VfioOpenError, VfioOptions};
 use fpga_pci::{Backend, PciAddress};
@@ -23,10 +24,15 @@ impl AccessOptions {
 
     /// Opens the card `name` behind `socket`.
     fn open_socket(&self, socket: &Path, name: &CardSpec) -> Result<VfioUserBackend, OpenError> {
-        let options = VfioUserOptions::from_environment()?;
-        let limit = self.message_timeout.unwrap_or(options.deadline);
-        let backend = VfioUserBackend::open_with(socket, options.deadline(limit))?;
+        let options = VfioUserOptions::default().deadline(self.limit()?);
+        let backend = VfioUserBackend::open_with(socket, options)?;
         Ok(backend.named(name.to_string()))
+    }
+
+    /// Maximum time for a message to another process, and for its answer.
+    fn limit(&self) -> Result<Duration, VfioUserOpenError> {
+        self.message_timeout
+            .map_or_else(|| VfioUserOptions::from_environment().map(|options| options.deadline), Ok)
     }
 }
 
@@ -60,7 +66,8 @@ impl CardSpec {
                 }
                 Self::Shared(card) => {
                     let open = |socket: &Path| access.open_socket(socket, self);
-                    Ok((Arc::new(owner::connected(card, access, open, has_no_server)?), None))
+                    let limit = access.limit()?;
+                    Ok((Arc::new(owner::connected(card, access, limit, open, has_no_server)?), None))
                 }
                 Self::Simulated { description } => simulate(description.as_deref()),
             }

@@ -27,6 +27,10 @@ const CHECK: Duration = Duration::from_millis(100);
 /// Maximum time until the first client of an owner that ends with its last.
 pub const FIRST_CLIENT: Duration = Duration::from_secs(60);
 
+/// Number of descriptors that must be free for a new client: those of its view, and of its memory. With fewer it is refused with the reason; later
+/// it would only see the end of its connection.
+const CLIENT_DESCRIPTORS: usize = 32;
+
 /// Options of an owner.
 #[derive(Debug, Clone)]
 pub struct OwnerOptions {
@@ -82,6 +86,14 @@ impl Default for OwnerOptions {
 /// Whether a client runs as the user of this process.
 fn is_own(connection: &OwnedFd) -> bool {
     socket_peercred(connection).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+}
+
+/// Checks that a client can have its descriptors.
+fn check_descriptors(any: BorrowedFd<'_>) -> Result<(), Errno> {
+    (0..CLIENT_DESCRIPTORS)
+        .map(|_| rustix::io::fcntl_dupfd_cloexec(any, 0))
+        .collect::<Result<Vec<_>, _>>()
+        .map(drop)
 }
 
 /// Reasons why a card is not shared.
@@ -154,6 +166,8 @@ impl Owner {
         // Of the end: clients that connect while it is held have to be served.
         let mut lock = None;
         let begin = Instant::now();
+        // Closed to accept, and to refuse with the reason, a client for which there is no other descriptor.
+        let mut spare: Option<OwnedFd> = None;
         loop {
             let mut ready = [
                 PollFd::from_borrowed_fd(stop, PollFlags::IN),
@@ -165,6 +179,8 @@ impl Owner {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(wait_error(error)),
             }
+            // Another client may have left since.
+            spare = spare.or_else(|| stop.try_clone_to_owned().ok());
             let [stopped, connected] = ready.map(|ready| !ready.revents().is_empty());
             for number in ends.try_iter() {
                 present = self.views.remove(number);
@@ -192,16 +208,27 @@ impl Owner {
                 Ok(Some(connection)) if !is_own(&connection) => {
                     tracing::warn!("a client of another user was refused");
                 }
-                Ok(Some(connection)) => match self.serve(connection, started, ended.clone(), stop) {
-                    Ok(()) => {
-                        started += 1;
-                        present += 1;
+                Ok(Some(connection)) => match check_descriptors(stop) {
+                    Ok(()) => match self.serve(connection, started, ended.clone(), stop) {
+                        Ok(()) => {
+                            started += 1;
+                            present += 1;
+                        }
+                        Err(reason) => tracing::warn!("a client cannot be served: {reason}"),
+                    },
+                    Err(reason) => {
+                        tracing::warn!(%reason, "a client is refused");
+                        CardServer::refuse(connection, reason);
                     }
-                    Err(reason) => tracing::warn!("a client cannot be served: {reason}"),
                 },
                 Err(error) => {
                     tracing::warn!(%error, "a client could not be accepted");
-                    std::thread::sleep(CHECK);
+                    spare = None;
+                    if let Ok(Some(connection)) = self.listener.accept() {
+                        CardServer::refuse(connection, Errno::from_raw_os_error(error.raw()));
+                    } else {
+                        std::thread::sleep(CHECK);
+                    }
                 }
             }
         }

@@ -83,5 +83,5 @@ pub use log_limit::LogLimit;
 pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};
 pub use poll::poll_until;
-pub use process::{OtherProcess, Process};
+pub use process::{OtherProcess, Process, keep_descriptors};
 pub use wait::{Backoff, Deadline, Waited};

@@ -132,6 +132,9 @@ impl ErrorKind for OpenError {
             Self::Owner(OwnerStartError::Folder { .. } | OwnerStartError::NotPrivate { .. }) => {
                 Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open")
             }
+            Self::Owner(OwnerStartError::Locked { .. } | OwnerStartError::NotReady { .. }) => {
+                Advice::AllowSlowServer
+            }
             // Its message includes help.
             Self::Owner(OwnerStartError::Ended { .. }) => return None,
             Self::Simulation(SimulationError::NotBuilt { folder }) => Advice::BuildSimulation(folder.clone()),

@@ -32,6 +32,8 @@ const BUSY_REPLY_DELAY: Duration = Duration::from_millis(200);
 /// Maximum number of messages that a disconnected client has sent and that are handled before the next client is answered that the card is
 /// busy.
 const LAST_WORDS: usize = 1024;
+/// Maximum time for the first message of a client that is refused for other reasons: it sends one at once.
+const REFUSAL: Duration = Duration::from_millis(500);
 /// Pause after a client could not be accepted (no free file descriptors), before the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -515,16 +517,25 @@ impl CardServer {
             "another client connected to {} and was answered that the card is busy; serve two cards for two programs",
             self.path.display()
         );
-        let MessageBuffers { body, fds, out } = buffers;
         // Data that is not there yet is not waited for: the card has other work.
-        let Ok(header) = connection.receive(body, fds, Duration::from_millis(1)) else { return };
-        fds.clear();
-        if header.kind == (Kind::Request { no_reply: false }) {
-            out.clear();
-            let errno = Errno::BUSY.raw_os_error().unsigned_abs();
-            encode_error(header.id, header.command, errno, out);
-            let _ = connection.send(out, &[], Duration::from_millis(1));
-        }
+        answer_error(&connection, Errno::BUSY, Duration::from_millis(1), buffers);
+    }
+
+    /// Refuses a client that was accepted, with the reason as the reply to its first message, which is waited for a moment.
+    pub fn refuse(connection: OwnedFd, reason: Errno) {
+        answer_error(&Connection::new(connection), reason, REFUSAL, &mut MessageBuffers::default());
+    }
+}
+
+/// Replies to a client's first message with an error.
+fn answer_error(connection: &Connection, errno: Errno, wait: Duration, buffers: &mut MessageBuffers) {
+    let MessageBuffers { body, fds, out } = buffers;
+    let Ok(header) = connection.receive(body, fds, wait) else { return };
+    fds.clear();
+    if header.kind == (Kind::Request { no_reply: false }) {
+        out.clear();
+        encode_error(header.id, header.command, errno.raw_os_error().unsigned_abs(), out);
+        let _ = connection.send(out, &[], Duration::from_millis(1));
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use fpga_driver::SharedSocket;
 use fpgad::{Owner, OwnerOptions, ViewInterface};
@@ -77,21 +77,23 @@ fn ready(settings: &Settings, socket: &Path, out: &mut dyn Write) -> Result<(), 
 /// Starts the owner as a process of its own, and waits until it is ready.
 fn start(settings: &Settings, socket: &Path, out: &mut dyn Write) -> Result<(), CliError> {
     let log = SharedSocket::at(socket).beside("log");
+    // Takes the name of the log, which may be that of a running owner or a link to something else, when the owner is ready.
+    let own = SharedSocket::at(socket).beside(&format!("log.{}", std::process::id()));
     let fail = |error: io::Error| CliError::Owner { message: error.to_string() };
+    fpga_pci::keep_descriptors().map_err(|error| CliError::Owner { message: error.to_string() })?;
+    // Left by a process that was killed and had the same number.
+    let _ = std::fs::remove_file(&own);
     let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create(true).truncate(true).mode(0o600);
-    let mut messages: File =
-        options.open(&log).map_err(|error| CliError::carried(&log, "write it", error))?;
-    let mut command = Command::new(std::env::current_exe().map_err(fail)?);
-    let ours = [ShareArgs::BACKGROUND, "--json"];
-    command.args(std::env::args_os().skip(1).filter(|argument| !ours.iter().any(|ours| argument == ours)));
-    // Of its own group: it does not get the terminal's signals.
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut owner = command.stderr(messages.try_clone().map_err(fail)?).spawn().map_err(fail)?;
-    let mut line = String::new();
-    if let Some(output) = owner.stdout.take() {
-        BufReader::new(output).read_line(&mut line).map_err(fail)?;
-    }
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    let mut messages = options.open(&own).map_err(|error| CliError::carried(&own, "write it", error))?;
+    let started = spawn(&messages).and_then(|(mut owner, line)| {
+        if !line.is_empty() {
+            std::fs::rename(&own, &log).inspect_err(|_| _ = owner.kill())?;
+        }
+        Ok((owner, line))
+    });
+    let _ = std::fs::remove_file(&own);
+    let (mut owner, line) = started.map_err(fail)?;
     if !line.is_empty() {
         return ready(settings, socket, out);
     }
@@ -103,4 +105,19 @@ fn start(settings: &Settings, socket: &Path, out: &mut dyn Write) -> Result<(), 
     let message = message.trim();
     let message = message.strip_prefix("fpgactl: ").unwrap_or(message);
     Err(CliError::Owner { message: if message.is_empty() { status.to_string() } else { message.to_owned() } })
+}
+
+/// Starts the owner, and returns what it says when it is ready; an empty text if it has ended.
+fn spawn(messages: &File) -> io::Result<(Child, String)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let ours = [ShareArgs::BACKGROUND, "--json"];
+    command.args(std::env::args_os().skip(1).filter(|argument| !ours.iter().any(|ours| argument == ours)));
+    // Of its own group: it does not get the terminal's signals.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut owner = command.stderr(messages.try_clone()?).spawn()?;
+    let mut line = String::new();
+    if let Some(output) = owner.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    Ok((owner, line))
 }

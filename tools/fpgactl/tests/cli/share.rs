@@ -293,3 +293,73 @@ fn share_folder_of_others_is_refused() {
     let error = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(error.contains("/nonexistent: No such file") && error.contains("FPGACTL"), "{error}");
 }
+
+/// The error names the reason, not the end of the connection.
+#[test]
+fn share_client_without_descriptors_hears_reason() {
+    let user = User::new();
+    let script = "ulimit -n 45 && exec \"$0\" card share --background --until-unused";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_fpgactl")]).env("XDG_RUNTIME_DIR", user.0.path());
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let error = user.error(&["info", "--card", "shared:mock"]);
+    assert!(error.contains("Too many open files"), "{error}");
+}
+
+/// A lock that its holder does not release: the limit of the command ends the wait.
+#[test]
+fn share_opener_that_is_stopped_is_waited_for_within_limit() {
+    let user = User::new();
+    user.ok(&["info", "--card", "shared:mock"]);
+    let held = std::fs::File::options().write(true).open(user.0.path().join("fpgad/mock.lock")).unwrap();
+    held.lock().unwrap();
+    for option in ["--timeout", "--message-timeout"] {
+        let error = user.error(&["info", "--card", "shared:mock", option, "200ms"]);
+        assert!(error.contains("locked for 200ms") && error.contains("--message-timeout"), "{error}");
+    }
+    drop(held);
+    user.ok(&["info", "--card", "shared:mock", "--timeout", "100s"]);
+}
+
+/// Processes whose open files include `path`.
+fn holders(path: &std::path::Path) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let files = processes.filter_map(|process| std::fs::read_dir(process.path().join("fd")).ok());
+    let is_it = |file: std::io::Result<std::fs::DirEntry>| {
+        file.and_then(|file| std::fs::read_link(file.path())).is_ok_and(|target| target == path)
+    };
+    files.map(|mut files| files.any(is_it)).filter(|held| *held).count()
+}
+
+/// The owner outlives the program that has started it, and keeps nothing of it: neither its files nor its locks.
+#[test]
+fn share_owner_inherits_no_descriptors_and_log_is_own_file() {
+    let user = User::new();
+    let folder = user.0.path().join("fpgad");
+    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&folder).unwrap();
+    let precious = user.0.path().join("precious");
+    std::fs::write(&precious, "kept").unwrap();
+    let log = folder.join("mock.log");
+    std::os::unix::fs::symlink(&precious, &log).unwrap();
+    // A client keeps the owner.
+    let script = "exec 7>held; \"$0\" run --card shared:mock -- sh -c 'exec 7>&-; echo ready; read _; true'";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_fpgactl")]).current_dir(user.0.path());
+    shell.env("XDG_RUNTIME_DIR", user.0.path()).env("FPGACTL", env!("CARGO_BIN_EXE_fpgactl"));
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    // The shell and `fpgactl run`.
+    assert_eq!(holders(&user.0.path().join("held")), 2);
+    assert_eq!(std::fs::read(&precious).unwrap(), b"kept");
+    assert!(std::fs::symlink_metadata(&log).unwrap().is_file());
+    // Another owner is refused, and leaves the log of the running one.
+    std::fs::write(&log, "messages\n").unwrap();
+    let error = user.error(&["card", "share", "--background"]);
+    assert!(error.contains("socket of a running server"), "{error}");
+    assert_eq!(std::fs::read(&log).unwrap(), b"messages\n");
+    drop(shell.stdin.take());
+    assert!(shell.wait().unwrap().success());
+}
