@@ -43,6 +43,8 @@ pub enum Advice {
     AllowSlowServer,
     /// Reset the card by a hot reset of its bus: [`recovery::recover`](crate::recovery::recover).
     ResetBus,
+    /// The same for an engine that waits for the design: reset the card, and find the AXI slave or stream that does not answer.
+    ResetHungEngine,
     /// Look at the card's properties and choose a value that fits: [`Card::info`](crate::Card::info).
     SeeCardInfo,
     /// Take the channels as streams: [`Card::h2c_stream`](crate::Card::h2c_stream), [`Card::c2h_stream`](crate::Card::c2h_stream).
@@ -241,6 +243,9 @@ impl fmt::Display for Advice {
             Self::ReopenCard => "open the card again when it is back",
             Self::AllowSlowServer => {
                 "let the card's server run, or allow it more time for an answer: AccessOptions::message_timeout, FPGA_MESSAGE_TIMEOUT"
+            }
+            Self::ResetHungEngine => {
+                "reset the card with recovery::recover up to RecoveryLevel::Bus, then open it again; an engine that hangs again waits for the design: an AXI slave or stream does not answer"
             }
             Self::ResetBus => {
                 "reset the card with recovery::recover up to RecoveryLevel::Bus, then open it again"

@@ -53,7 +53,7 @@ fn wedged_channel_cannot_be_taken_over() {
     let error = Card::from_backend(backend.clone()).unwrap_err();
     let Error { kind: OpenError::NotIdle { channel, waited, .. }, .. } = &error else { panic!("{error}") };
     assert_eq!((channel.to_string().as_str(), waited.as_millis()), ("c2h2", 2000));
-    assert_eq!(error.advice(), Some(Advice::ResetBus), "{error}");
+    assert_eq!(error.advice(), Some(Advice::ResetHungEngine), "{error}");
     // The card is in this thread.
     assert!(error.to_string().contains("within 2000 ms of virtual time"), "{error}");
     assert_eq!(network.with_card(0, |card| card.config().bus_master()), Some(false));
@@ -78,7 +78,7 @@ fn wedged_engine_keeps_buffers() {
         panic!("{error}")
     };
     assert_eq!(waited.as_millis(), 2000);
-    assert_eq!(error.advice(), Some(Advice::ResetBus), "{error}");
+    assert_eq!(error.advice(), Some(Advice::ResetHungEngine), "{error}");
     let done: Vec<_> = std::iter::from_fn(|| channel.next_completion()).collect();
     assert_eq!(done.len(), 4);
     let kept = done.iter().filter(|done| done.buffer.is_none()).count();

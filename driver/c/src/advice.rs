@@ -19,6 +19,9 @@ pub(crate) fn render(advice: &Advice) -> String {
             "let the card's server run, or set FPGA_MESSAGE_TIMEOUT to the seconds that an answer may take"
         }
         Advice::ReopenCard => "open the card again with fpga_open when it is back",
+        Advice::ResetHungEngine => {
+            "reset the card (fpga_recover or fpga_recover_named, at_least = FPGA_RECOVERY_BUS), then open it again; an engine that hangs again waits for the design: an AXI slave or stream does not answer"
+        }
         Advice::ResetBus => {
             "reset the card (fpga_recover or fpga_recover_named, at_least = FPGA_RECOVERY_BUS), then open it again"
         }

@@ -27,6 +27,9 @@ pub(crate) fn render(advice: &Advice) -> String {
             "let the card's server run, or set FPGA_MESSAGE_TIMEOUT to the seconds that an answer may take"
         }
         Advice::ReopenCard => "open the card again with fpga_rdma.open when it is back",
+        Advice::ResetHungEngine => {
+            "reset the card with card.recover('bus'), then open it again; an engine that hangs again waits for the design: an AXI slave or stream does not answer"
+        }
         Advice::ResetBus => "reset the card with card.recover('bus'), then open it again",
         Advice::SeeCardInfo => "choose a value that fits the card: see card.info",
         Advice::UseStreamChannel => "use card.h2c_stream(n) or card.c2h_stream(n)",

@@ -340,7 +340,7 @@ impl ErrorKind for CdmaError {
                 return realignment_advice(*source_start, *destination, *status);
             }
             Self::TimedOut { .. } | Self::Stopped { .. } => Advice::CopyRest,
-            Self::Stuck { .. } => Advice::ResetBus,
+            Self::Stuck { .. } => Advice::ResetHungEngine,
             Self::Gone => Advice::ReopenCard,
             Self::Silent(cause) => cause.advice(),
             Self::Narrow { .. } => Advice::text("load a build with wider addresses"),

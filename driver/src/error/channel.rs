@@ -91,7 +91,7 @@ impl ErrorKind for ChannelError {
         Some(match self {
             Self::Gone { .. } => Advice::ReopenCard,
             Self::Disconnected { source, .. } => return Advice::of(source),
-            Self::Wedged { .. } => Advice::ResetBus,
+            Self::Wedged { .. } => Advice::ResetHungEngine,
             Self::TimedOut { .. } => Advice::WaitLongerOrAbort,
             Self::Cancelled { .. } | Self::PacketStarted => Advice::WaitAgainOrAbort,
             Self::NotRegistered => Advice::RegisterMemory,

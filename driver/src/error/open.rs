@@ -143,7 +143,8 @@ impl ErrorKind for OpenError {
             }
             Self::Simulation(_) => return None,
             Self::NoSimulator => Advice::EnableSimulator,
-            Self::Gone | Self::NotIdle { .. } => Advice::ResetBus,
+            Self::Gone => Advice::ResetBus,
+            Self::NotIdle { .. } => Advice::ResetHungEngine,
             Self::NoBars => Advice::text(
                 "remove the function and rescan the bus, as is necessary after an FPGA was re-programmed",
             ),

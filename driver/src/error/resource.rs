@@ -100,7 +100,7 @@ impl ErrorKind for ResourceError {
             Self::InUse { .. } => Advice::DropOtherHandle,
             Self::Observed => Advice::OpenForUse,
             Self::Absent { what: "the CDMA engine", .. } => Advice::StateCdmaOffset,
-            Self::Busy { .. } => Advice::ResetBus,
+            Self::Busy { .. } => Advice::ResetHungEngine,
             Self::Stream => Advice::UseStreamChannel,
             Self::NotStream => Advice::UseMemoryChannel,
             Self::StreamBuffers { .. } => Advice::ChooseStreamBuffers,

@@ -19,6 +19,7 @@ pub(crate) fn render(advice: &Advice) -> String {
         }
         Advice::AllowSlowServer => "let the card's server run, or give it more time for an answer with --message-timeout",
         Advice::ReopenCard => "run the command again when the card is back",
+        Advice::ResetHungEngine => "reset the card with `fpgactl reset --level bus`; an engine that hangs again waits for the design: an AXI slave or stream does not answer",
         Advice::ResetBus => "reset the card with `fpgactl reset --level bus`; if that fails, check slot, power and link",
         Advice::SeeCardInfo => "choose a range inside the card's memory: `fpgactl info` shows it",
         Advice::UseStreamChannel => "use `fpgactl dma` without --addr",

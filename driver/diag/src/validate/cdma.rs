@@ -177,7 +177,7 @@ fn error_and_reset(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict
     let after = cdma.status()?;
     if after.has_error() || !after.idle() {
         let what = format!("a reset does not clear the engine (status {after})");
-        return Ok(Verdict::fail(what).advise(Advice::ResetBus));
+        return Ok(Verdict::fail(what).advise(Advice::ResetHungEngine));
     }
     Ok(if status.has_error() {
         Verdict::pass(format!("a length of 0 halts the engine ({status}), a reset clears it"))

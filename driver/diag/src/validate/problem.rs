@@ -107,7 +107,8 @@ impl TestError {
     /// Returns what to do about it.
     pub(super) fn advice(&self) -> Option<Advice> {
         match self {
-            Self::Gone | Self::Stuck { .. } => Some(Advice::ResetBus),
+            Self::Gone => Some(Advice::ResetBus),
+            Self::Stuck { .. } => Some(Advice::ResetHungEngine),
             Self::Engine { .. } => Some(Advice::text(
                 "check that card memory answers there: poisoned or unmapped address, the IOMMU's log, AER",
             )),

@@ -72,7 +72,7 @@ fn packets(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let words = words.join("; ");
     Ok(match (passed, quiet) {
         (0, false) if words.is_empty() => skip_reason("every C2H channel"),
-        (_, true) => Verdict::warn(words).advise(Advice::ResetBus),
+        (_, true) => Verdict::warn(words).advise(Advice::ResetHungEngine),
         (0, false) => Verdict::skip(words),
         _ => Verdict::pass(words),
     })

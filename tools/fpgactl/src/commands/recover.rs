@@ -184,7 +184,19 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
         ResetLevel::Function => RecoveryLevel::Function,
         ResetLevel::Bus => RecoveryLevel::Bus,
     };
-    let report = escalate(settings, RecoveryOptions::default().at_least(level))?;
+    let mut report = escalate(settings, RecoveryOptions::default().at_least(level))?;
+    let has_no_bus =
+        matches!(report.outcome(RecoveryLevel::Bus), Some(RecoveryStepOutcome::Unsupported { .. }));
+    if level == RecoveryLevel::Bus && has_no_bus && report.well && !report.reopen {
+        // As much of it as there is.
+        let bus = report
+            .steps
+            .into_iter()
+            .filter(|step| step.step.level() == RecoveryLevel::Bus)
+            .collect::<Vec<_>>();
+        report = escalate(settings, RecoveryOptions::default().at_least(RecoveryLevel::Function))?;
+        report.steps.extend(bus);
+    }
     output::print(&ResetReport::new("reset", CARD_SCOPE.to_owned(), &report), settings.json, out)?;
     let reached = reached(&report);
     let what = match (report.well, report.outcome(level)) {
@@ -193,12 +205,11 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
             "it was not reset: there is no function-level reset\nhelp: reset the bus instead with `fpgactl reset --level bus`"
                 .to_owned()
         }
-        (true, Some(RecoveryStepOutcome::Unsupported { reason })) => match reached {
-            Some(RecoveryLevel::Function) => format!(
-                "the bus was not reset: {reason}; a function-level reset was done instead, after which the card answers"
-            ),
-            _ => format!("it was not reset: {reason}\nhelp: reset the function alone with `fpgactl reset --level function`"),
-        },
+        // Nothing behind a bus of its own: the report says what was done instead.
+        (true, Some(RecoveryStepOutcome::Unsupported { .. })) if report.reopen => return Ok(()),
+        (true, Some(RecoveryStepOutcome::Unsupported { reason })) => {
+            format!("it was not reset: {reason}\nhelp: reset the function alone with `fpgactl reset --level function`")
+        }
         (true, _) => format!("level {level} was not reached\nhelp: see the reason in the report"),
         (false, Some(RecoveryStepOutcome::Unsupported { reason })) => format!("it was not reset: {reason}"),
         (false, _) if level == RecoveryLevel::Bus => {
