@@ -125,7 +125,12 @@ pub(crate) fn half_period(handle: i32, otherwise: i32) -> i32 {
     let drafts = lock(&DRAFTS);
     let draft = usize::try_from(handle).ok().and_then(|number| drafts.get(number));
     let period = draft.and_then(|draft| draft.options.period);
-    period.and_then(|period| i32::try_from(period / 2).ok()).unwrap_or(otherwise)
+    let half = period.and_then(|period| i32::try_from(period / 2).ok()).unwrap_or(otherwise);
+    if let (Some(draft), Some(simulation)) = (draft, simulation(handle)) {
+        let period = u32::try_from(half).unwrap_or(0).saturating_mul(2);
+        simulation.ports.limit_reads(draft.options.read_cycles(period));
+    }
+    half
 }
 
 /// Begin of a cycle at simulated time `now` in ps, with option `ratio`.

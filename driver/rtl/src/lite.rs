@@ -83,6 +83,14 @@ impl Lite {
         }
     }
 
+    /// Ends the wait for an access, which stays on the bus: a response is dropped.
+    pub(crate) fn give_up(&mut self, ticket: u64) {
+        self.fresh.retain(|(answered, _)| *answered != ticket);
+        if let Some(queued) = self.queue.iter_mut().find(|queued| queued.ticket == ticket) {
+            queued.is_answered = true;
+        }
+    }
+
     /// Admits all accesses at cycle `now`.
     pub(crate) fn admit(&mut self, now: u64) {
         for queued in &mut self.queue {

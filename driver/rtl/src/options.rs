@@ -32,7 +32,7 @@ pub(crate) struct Parameters {
 /// When simulated time advances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ClockMode {
-    /// Only while the design has something to do.
+    /// From an access of the host, an interrupt or a reset until `settle` cycles after the last activity at the ports.
     #[default]
     Locked,
     /// Always.
@@ -51,8 +51,8 @@ pub(crate) struct Options {
     pub(crate) period: Option<u32>,
     /// Cycles that follow the last activity, for the design's reactions.
     pub(crate) settle: u64,
-    /// Cycles after which a register read without a response reads as all ones; 0 never.
-    pub(crate) read_timeout: u64,
+    /// Cycles after which a read of the host without a response reads as all ones; 0 never. `None`: those of [`COMPLETION_TIMEOUT_PS`].
+    pub(crate) read_timeout: Option<u64>,
     /// End the simulation at SIGINT and SIGTERM.
     pub(crate) signals: bool,
     /// Print `ready SOCKET` on standard output when clients can connect.
@@ -69,6 +69,11 @@ pub(crate) struct Options {
 
 /// Periods of `axi_aclk` in ps.
 const PERIODS: std::ops::RangeInclusive<u32> = 2..=1_000_000_000;
+/// Simulated time after which a read of the host without a response reads as all ones, in ps: the completion timeout of PCIe, 50 ms at most by
+/// default (Device Control 2).
+const COMPLETION_TIMEOUT_PS: u64 = 50_000_000_000;
+/// Period of `axi_aclk` in ps for [`COMPLETION_TIMEOUT_PS`], where only the simulator knows it.
+pub(crate) const ASSUMED_PERIOD: u32 = 4000;
 /// Default of `settle`.
 const SETTLE: u64 = 64;
 
@@ -81,7 +86,7 @@ impl Default for Options {
             ratio: None,
             period: None,
             settle: SETTLE,
-            read_timeout: 0,
+            read_timeout: None,
             signals: false,
             announce: false,
             once: false,
@@ -196,7 +201,7 @@ impl Options {
             }
             "settle" => self.settle = u64::from_str(value).map_err(|_| bad("a number of cycles"))?,
             "read_timeout" => {
-                self.read_timeout = u64::from_str(value).map_err(|_| bad("a number of cycles"))?;
+                self.read_timeout = Some(u64::from_str(value).map_err(|_| bad("a number of cycles"))?);
             }
             "timeout" => {
                 let seconds = f64::from_str(value).ok();
@@ -218,6 +223,12 @@ impl Options {
             _ => return Err(StartError::Unknown(name.to_owned())),
         }
         Ok(())
+    }
+
+    /// Cycles of `period` ps after which a read without a response ends; `None`: it never does.
+    pub(crate) fn read_cycles(&self, period: u32) -> Option<u64> {
+        let default = COMPLETION_TIMEOUT_PS / u64::from(period.max(1));
+        Some(self.read_timeout.unwrap_or(default)).filter(|cycles| *cycles > 0)
     }
 
     /// Checks the options that depend on each other and on the module.
@@ -354,6 +365,17 @@ mod tests {
         assert_eq!(options.settle, 20);
         assert!(options.set("clock", "fast").is_err());
         assert!(options.set("speed", "1").is_err());
+    }
+
+    #[test]
+    fn read_timeout_is_50_ms_unless_given() {
+        let mut options = Options::default();
+        assert_eq!(options.read_cycles(ASSUMED_PERIOD), Some(12_500_000));
+        assert_eq!(options.read_cycles(16_000), Some(3_125_000));
+        options.set("read_timeout", "20000").expect("a number");
+        assert_eq!(options.read_cycles(ASSUMED_PERIOD), Some(20_000));
+        options.set("read_timeout", "0").expect("a number");
+        assert_eq!(options.read_cycles(ASSUMED_PERIOD), None);
     }
 
     #[test]

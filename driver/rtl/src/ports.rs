@@ -15,9 +15,9 @@ mod host;
 mod state;
 
 use std::fmt::Arguments;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpga_pci::lock;
 use fpga_sim::{Requester, Unit};
@@ -25,7 +25,7 @@ use fpga_sim::{Requester, Unit};
 use crate::bus::{Bus, BusError};
 use crate::group;
 use crate::lite::LiteAccess;
-use crate::options::{ClockMode, Options, Parameters};
+use crate::options::{ASSUMED_PERIOD, ClockMode, Options, Parameters};
 use crate::record::Record;
 use crate::stream::{StreamBeat, StreamPorts};
 use state::State;
@@ -34,6 +34,10 @@ use state::State;
 const ADMIT_EVERY: u64 = 4096;
 /// Cycles of `axi_aresetn` low, and of the following quiet time. `fpga_xdma` holds the reset for half of it.
 const RESET_CYCLES: u64 = 64;
+/// Wall-clock time after which the host no longer waits for a read, if the design has had [`MIN_READ_CYCLES`] for it: clients give up after some
+/// seconds (QEMU five), and 50 ms of simulated time take longer.
+const READ_WALL_TIME: Duration = Duration::from_secs(1);
+const MIN_READ_CYCLES: u64 = 100_000;
 /// Interval in which a blocked requester checks for the end of the simulation. A lost wake-up would cost this time at most.
 const CHECK: Duration = Duration::from_millis(50);
 
@@ -94,7 +98,10 @@ pub(crate) struct Ports {
     requester: Mutex<Option<Weak<dyn Requester>>>,
     clock: ClockMode,
     settle: u64,
-    read_timeout: Option<u64>,
+    /// Cycles after which a read of the host ends without a response; [`u64::MAX`]: never.
+    read_timeout: AtomicU64,
+    /// The limit is the default, and a slow simulator does not keep the host waiting for it.
+    is_default_limit: bool,
     record: Option<Arc<Record>>,
 }
 
@@ -109,9 +116,25 @@ impl Ports {
             requester: Mutex::new(None),
             clock: options.clock,
             settle: options.settle,
-            read_timeout: (options.read_timeout > 0).then_some(options.read_timeout),
+            is_default_limit: options.read_timeout.is_none(),
+            read_timeout: AtomicU64::new(options.read_cycles(ASSUMED_PERIOD).unwrap_or(u64::MAX)),
             record,
         }
+    }
+
+    /// Sets the limit of a read of the host in cycles.
+    pub(crate) fn limit_reads(&self, cycles: Option<u64>) {
+        self.read_timeout.store(cycles.unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn read_limit(&self) -> u64 {
+        self.read_timeout.load(Ordering::Relaxed)
+    }
+
+    /// Whether a read of the host that `began` then, `cycles` ago, has waited long enough.
+    fn is_overdue(&self, cycles: u64, began: Instant) -> bool {
+        let is_slow = self.is_default_limit && cycles >= MIN_READ_CYCLES && began.elapsed() >= READ_WALL_TIME;
+        is_slow || cycles >= self.read_limit()
     }
 
     /// Begins a cycle in which `usr_irq_req` has the lines `requests`, and the design has taken the beats of the H2C stream ports

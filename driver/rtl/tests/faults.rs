@@ -135,3 +135,17 @@ fn silent_register_reads_all_ones_after_timeout() {
     drop(card);
     simulation.end();
 }
+
+#[test]
+fn silent_register_has_a_completion_timeout_by_default() {
+    let Some(simulation) = Simulation::start(&[]) else { return };
+    let card = simulation.card();
+    let user = card.user_bar().unwrap();
+    assert_eq!(user.read32(BarOffset::new(0x1000)).unwrap(), u32::MAX);
+    // Neither configuration space nor the DMA engine waits for the read that stays on the bus.
+    assert_eq!(card.dma_bar().read32(BarOffset::new(0)).unwrap() >> 20, 0x1FC);
+    write(&card, 0, 5, b"still here");
+    assert_eq!(read(&card, 0, 5, 10), b"still here");
+    drop(card);
+    simulation.end();
+}

@@ -60,11 +60,14 @@ impl Ports {
         let access = AxiAccess { unit: Unit::Xdma, at, fixed: None };
         let mut state = lock(&self.state);
         state.bypass.begin(access, is_write, data, false);
+        let begin = state.cycle;
         self.to_simulator.notify_all();
         let began = Instant::now();
         loop {
             match state.bypass.take(access.unit, into) {
-                Err(DesignError::Pending) if self.has_gone(began) => {
+                Err(DesignError::Pending)
+                    if self.is_overdue(state.cycle.saturating_sub(begin), began) || self.has_gone(began) =>
+                {
                     state.bypass.abandon(access.unit);
                     return Err(DesignError::Decode);
                 }
@@ -79,6 +82,7 @@ impl Ports {
     fn access_register(&self, access: LiteAccess, limit: Option<u64>) -> u32 {
         let mut state = lock(&self.state);
         let ticket = state.lite.begin(access, limit);
+        let begin = state.cycle;
         self.to_simulator.notify_all();
         let began = Instant::now();
         loop {
@@ -87,6 +91,10 @@ impl Ports {
             }
             if self.has_gone(began) {
                 state.lite.abandon(ticket);
+                return u32::MAX;
+            }
+            if access.value.is_none() && self.is_overdue(state.cycle.saturating_sub(begin), began) {
+                state.lite.give_up(ticket);
                 return u32::MAX;
             }
             if state.is_ended {
@@ -138,7 +146,7 @@ impl Design for Ports {
     }
 
     fn read_register(&self, offset: u64) -> u32 {
-        self.access_register(LiteAccess { at: offset, value: None, strobes: 0 }, self.read_timeout)
+        self.access_register(LiteAccess { at: offset, value: None, strobes: 0 }, Some(self.read_limit()))
     }
 
     fn write_register(&self, offset: u64, value: u32) {

@@ -140,7 +140,7 @@ pub struct RtlRunArgs {
     /// Cycles of the waveform after --trace-until [default: 64], or without it, after its begin
     #[arg(long, value_name = "CYCLES", value_parser = whole::<u64>(0, u64::MAX), requires = "trace")]
     pub trace_after: Option<u64>,
-    /// Simulated time always advances [default: only while the design has something to do]
+    /// Simulated time always advances [default: from an access of the host, a transfer or an interrupt until 64 cycles later (+fpga_settle=N), then it stands still, even if the design works]
     #[arg(long)]
     pub free: bool,
     /// Simulated time always advances, by at most R nanoseconds per nanosecond of the wall clock (1e-9 to 1000)
