@@ -62,7 +62,7 @@ impl CardSpec {
                 Self::Rtl(folder) => {
                     let open = |socket: &Path| access.open_socket(socket, self);
                     let (simulation, backend) = Simulation::start(folder, open, has_no_server)?;
-                    Ok((Arc::new(backend.with_server(simulation)), None))
+                    Ok((Arc::new(backend.with_server(simulation)), rtl_memory(folder)?))
                 }
                 Self::Shared(card) => {
                     let open = |socket: &Path| access.open_socket(socket, self);
@@ -102,6 +102,23 @@ const fn has_no_server(error: &OpenError) -> bool {
             ConnectError::Missing { .. } | ConnectError::NotListening { .. }
         ))
     )
+}
+
+/// Memory of an RTL simulation, if its card file tells.
+#[cfg(feature = "sim")]
+fn rtl_memory(folder: &Path) -> Result<Option<CardRange>, OpenError> {
+    let file = folder.join(crate::simulation::CARD);
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let stated = fpga_sim::CardDescription::stated_memory(&file);
+    let stated = stated.map_err(|error| OpenError::Simulated(error.into()))?;
+    Ok(stated.map(|(base, size)| CardRange::new(fpga_registers::CardAddr::new(base), size)))
+}
+
+#[cfg(not(feature = "sim"))]
+fn rtl_memory(_: &Path) -> Result<Option<CardRange>, OpenError> {
+    Ok(None)
 }
 
 #[cfg(feature = "sim")]

@@ -16,7 +16,7 @@ use crate::owner::{OwnerStartError, SharedSocket};
 /// Program of the simulator in its folder.
 const PROGRAM: &str = "obj/simulation";
 /// Description of the card in that folder.
-const CARD: &str = "card.yaml";
+pub(crate) const CARD: &str = "card.yaml";
 /// Maximum time from the start of a simulation until it serves its card.
 const START: Duration = Duration::from_secs(60);
 /// Time for a simulation to end by itself, and to complete its waveform.

@@ -160,6 +160,17 @@ impl Target {
         matches!(self.spec, CardSpec::VfioUser(_) | CardSpec::Rtl(_) | CardSpec::Shared(_))
     }
 
+    /// Memory of an RTL simulation, if its card file has `memory.size`: the design need not have all addresses.
+    fn stated_memory(&self) -> Result<Option<CardRange>, CliError> {
+        let CardSpec::Rtl(folder) = &self.spec else { return Ok(None) };
+        let file = folder.join("card.yaml");
+        if !file.is_file() {
+            return Ok(None);
+        }
+        let stated = CardDescription::stated_memory(&file)?;
+        Ok(stated.map(|(base, size)| CardRange::new(CardAddr::new(base), size)))
+    }
+
     /// Description of a simulated card; `None` for another kind of card.
     ///
     /// # Errors
@@ -398,6 +409,10 @@ impl Opened {
         options: OpenOptions,
     ) -> Result<Self, CliError> {
         let options = options.idle_timeout(idle_timeout(choice.timeout()));
+        let options = match choice.target().stated_memory()? {
+            Some(memory) => options.card_memory(memory),
+            None => options,
+        };
         let card = Card::from_backend_with(Arc::clone(&backend), options)?;
         Ok(Self::of(choice, card, backend))
     }

@@ -16,6 +16,19 @@ impl CardDescription {
         Self::parse(path, &text)
     }
 
+    /// Reads a card file, and returns base and size of the card's memory if the file has `memory.size`. Without it, the memory of a card whose design is
+    /// not the model's (RTL) is not known.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn stated_memory(path: &Path) -> Result<Option<(u64, u64)>, DescriptionError> {
+        let text = FileKind::CARD.read_yaml(path)?;
+        let description = Self::parse(path, &text)?;
+        let file: serde_yaml::Value = serde_yaml::from_str(&text).unwrap_or_default();
+        let size = file.get("memory").and_then(|memory| memory.get("size"));
+        Ok(size.map(|_| (description.memory.base, description.memory.size)))
+    }
+
     /// Parses and checks a card file's `text`; `file` is only used in errors.
     ///
     /// # Errors
