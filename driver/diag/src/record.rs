@@ -53,7 +53,12 @@ pub enum AccessDirection {
 
 /// Size of one access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Width {
+    /// 1 byte of a register; writes only.
+    Byte,
+    /// 2 bytes of a register; writes only.
+    Half,
     /// 4 bytes: one register.
     Word,
     /// 8 bytes.
@@ -65,6 +70,8 @@ impl Width {
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
+            Self::Byte => 1,
+            Self::Half => 2,
             Self::Word => 4,
             Self::Pair => 8,
         }
@@ -186,6 +193,16 @@ impl Mmio for RecordedBar {
 
     fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
         self.write(at, Width::Pair, value, |bar| bar.write64(at, value))
+    }
+
+    fn write_narrow(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        let (width, value) = match *from {
+            [byte] => (Width::Byte, byte.into()),
+            [low, high] => (Width::Half, u16::from_le_bytes([low, high]).into()),
+            // Refused.
+            _ => return self.inner.write_narrow(at, from),
+        };
+        self.write(at, width, value, |bar| bar.write_narrow(at, from))
     }
 
     fn read_block(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The first line that is neither empty nor a comment is [`HEAD`]. Each further line is one access: seconds since the first access (on the
-//! card's clock), `read` or `write` (`read64` and `write64` for 8 bytes at once), the BAR, the offset in it, and the value. Text after `#`
+//! card's clock), `read` or `write` (`read64` and `write64` for 8 bytes at once, `write8` and `write16` for bytes of a register), the BAR, the offset in it, and the value. Text after `#`
 //! is a comment. A value can be `failed` if the access was refused or not answered. For a read it can be `any`, written by a user who knows
 //! that the value differs each time.
 
@@ -76,8 +76,11 @@ impl Entry {
 
     const fn word(&self) -> &'static str {
         match (self.direction, self.width) {
-            (AccessDirection::Read, Width::Word) => "read",
+            // The hardware has no narrower reads.
+            (AccessDirection::Read, Width::Byte | Width::Half | Width::Word) => "read",
             (AccessDirection::Read, Width::Pair) => "read64",
+            (AccessDirection::Write, Width::Byte) => "write8",
+            (AccessDirection::Write, Width::Half) => "write16",
             (AccessDirection::Write, Width::Word) => "write",
             (AccessDirection::Write, Width::Pair) => "write64",
         }
@@ -90,8 +93,9 @@ impl fmt::Display for Entry {
         let (seconds, nanos) = (time.as_secs(), time.subsec_nanos());
         write!(f, "{seconds:>6}.{nanos:09} {:<7} bar{bar} {:#06x} ", self.word(), at.get())?;
         match (self.value, width) {
-            (Value::Number(value), Width::Word) => write!(f, "{value:#010x}"),
-            (Value::Number(value), Width::Pair) => write!(f, "{value:#018x}"),
+            (Value::Number(value), width) => {
+                write!(f, "{value:#0digits$x}", digits = 2 + 2 * usize::try_from(width.bytes()).unwrap_or(8))
+            }
             (Value::Any, _) => f.write_str("any"),
             (Value::Failed, _) => f.write_str("failed"),
         }
@@ -271,6 +275,8 @@ fn entry(content: &str) -> Result<Entry, LineProblem> {
         "read64" => (AccessDirection::Read, Width::Pair),
         "write" => (AccessDirection::Write, Width::Word),
         "write64" => (AccessDirection::Write, Width::Pair),
+        "write8" => (AccessDirection::Write, Width::Byte),
+        "write16" => (AccessDirection::Write, Width::Half),
         _ => return Err(LineProblem::Way(shown(access))),
     };
     let number = match bar.strip_prefix("bar").map(str::as_bytes) {
@@ -279,7 +285,7 @@ fn entry(content: &str) -> Result<Entry, LineProblem> {
     };
     let at = number_of(offset).filter(|at| at.is_multiple_of(width.bytes()));
     let at = at.ok_or_else(|| LineProblem::Offset { text: shown(offset), width: width.bytes() })?;
-    let fits = |value: &u64| width == Width::Pair || *value >> 32 == 0;
+    let fits = |value: &u64| width == Width::Pair || *value >> (8 * width.bytes()) == 0;
     let value = match text {
         "failed" => Some(Value::Failed),
         "any" if way == AccessDirection::Read => Some(Value::Any),

@@ -163,11 +163,16 @@ fn access(bar: &Bar, entry: &Entry) -> Result<u64, MmioError> {
         Value::Any | Value::Failed => 0,
     };
     match (entry.direction, entry.width) {
-        (AccessDirection::Read, Width::Word) => bar.read32(at).map(u64::from),
+        (AccessDirection::Read, Width::Byte | Width::Half | Width::Word) => bar.read32(at).map(u64::from),
         (AccessDirection::Read, Width::Pair) => bar.read64(at),
         // A word of a log fits 32 bits: the parser refuses larger values.
         (AccessDirection::Write, Width::Word) => {
             bar.write32(at, u32::try_from(value).unwrap_or(u32::MAX)).map(|()| value)
+        }
+        (AccessDirection::Write, width @ (Width::Byte | Width::Half)) => {
+            let bytes = value.to_le_bytes();
+            let count = if width == Width::Byte { 1 } else { 2 };
+            bar.write_narrow(at, bytes.get(..count).unwrap_or_default()).map(|()| value)
         }
         (AccessDirection::Write, Width::Pair) => bar.write64(at, value).map(|()| value),
     }

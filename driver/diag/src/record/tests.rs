@@ -80,6 +80,35 @@ fn recorder_every_access_is_recorded_as_text() {
 }
 
 #[test]
+fn recorder_narrow_writes_are_recorded_and_replayed() {
+    let network = SimNetwork::builder().cards(2).build().unwrap();
+    let seen = Arc::new(Seen::default());
+    let card = Recorder::new(network.backend(0), Arc::clone(&seen) as Arc<dyn Observer>);
+    let (bypass, at) = (card.open_bar(2).unwrap(), BarOffset::new);
+    bypass.write32(at(0x100), 0).unwrap();
+    bypass.write_narrow(at(0x101), &[0xAB]).unwrap();
+    bypass.write_narrow(at(0x102), &[0xCD, 0xEF]).unwrap();
+    assert!(
+        bypass.write_narrow(at(0x101), &[0; 2]).is_err() && bypass.write_narrow(at(0x100), &[0; 3]).is_err()
+    );
+    assert_eq!(bypass.read32(at(0x100)).unwrap(), 0xEFCD_AB00);
+    let text = text(&seen);
+    assert!(
+        text.contains("write8  bar2 0x0101 0xab ") && text.contains("write16 bar2 0x0102 0xefcd "),
+        "{text}"
+    );
+    let log = Log::parse(
+        &text
+            .lines()
+            .filter(|line| !line.contains("failed"))
+            .map(|line| format!("{line}\n"))
+            .collect::<String>(),
+    );
+    let done = replay(&*network.backend(1), &log.unwrap(), &Replay::default(), &mut || true).unwrap();
+    assert_eq!((done.reads, done.writes, done.difference), (1, 3, None));
+}
+
+#[test]
 fn replay_stops_at_first_difference() {
     let network = SimNetwork::builder().cards(1).build().unwrap();
     let card = network.backend(0);
@@ -186,12 +215,13 @@ fn log_invalid_text_is_refused_with_line() {
 fn any_entry() -> impl Strategy<Value = Entry> {
     let value = prop_oneof![any::<u64>().prop_map(Value::Number), Just(Value::Any), Just(Value::Failed)];
     let parts =
-        (0_u64..1 << 40, 0_u32..1_000_000_000, any::<bool>(), any::<bool>(), 0_u8..6, any::<u64>(), value);
-    parts.prop_map(|(seconds, nanos, read, word, bar, at, value)| {
-        let width = if word { Width::Word } else { Width::Pair };
+        (0_u64..1 << 40, 0_u32..1_000_000_000, any::<bool>(), 0_usize..4, 0_u8..6, any::<u64>(), value);
+    parts.prop_map(|(seconds, nanos, read, width, bar, at, value)| {
+        let width =
+            [Width::Word, Width::Pair, Width::Byte, Width::Half][if read { width % 2 } else { width }];
         let way = if read { AccessDirection::Read } else { AccessDirection::Write };
         let value = match value {
-            Value::Number(value) if word => Value::Number(value & u64::from(u32::MAX)),
+            Value::Number(value) => Value::Number(value & u64::MAX >> (64 - 8 * width.bytes())),
             Value::Any if !read => Value::Failed,
             other => other,
         };

@@ -165,7 +165,7 @@ fn report(opened: &Opened, all: &[Register], args: &ReplayArgs, log: &Log, done:
 fn describe(opened: &Opened, all: &[Register], difference: &Difference) -> DifferenceReport {
     let Difference { entry, found, .. } = difference;
     let register = stretch(opened, entry).registers(all).next().filter(|_| entry.width == Width::Word);
-    let digits = if entry.width == Width::Word { 10 } else { 18 };
+    let digits = 2 + 2 * usize::try_from(entry.width.bytes()).unwrap_or(8);
     let hex = |value: u64| format!("{value:#0digits$x}");
     let number = |value: u64| u32::try_from(value).ok();
     let recorded = match entry.value {
