@@ -486,6 +486,10 @@ impl Mmio for FaultInjectingBar {
         self.write(1, || self.inner.write64(at, value))
     }
 
+    fn write_narrow(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        self.write(1, || self.inner.write_narrow(at, from))
+    }
+
     fn read_block(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
         let words = (into.len() / 4) as u64;
         if self.count(&self.counts.reads, words) == CardFailure::None {

@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case("registers.identifiers", &[], identifiers),
     case("registers.aliases", &[], aliases),
     case("registers.invalid_accesses", &[], invalid_accesses),
+    case("registers.narrow_writes", &[], narrow_writes),
     case("registers.decoding_off", &[], decoding_off),
 ];
 
@@ -78,6 +79,43 @@ fn invalid_accesses(context: &mut CaseContext<'_>) -> Verdict {
     // The driver or the card may refuse them; no refused access may count as made or change anything.
     assert!(opened.injector.traffic().writes - before.writes <= 4);
     assert!(IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).expect("the card answers").is(Target::Irq));
+    opened.close();
+    Ok(())
+}
+
+/// Writes of one and two bytes change those bytes of a word alone, through the window onto card memory.
+fn narrow_writes(context: &mut CaseContext<'_>) -> Verdict {
+    let opened = context.open();
+    let Some(window) = opened.card.info().roles.bypass.map(|bar| bar.index) else {
+        return Err(super::super::Skip("the card has no bypass BAR".to_owned()));
+    };
+    let bar = opened.injector.open_bar(window).expect("the bypass BAR");
+    let start = opened.scratch.start.get();
+    if start.saturating_add(8) > bar.size() {
+        return Err(super::super::Skip("the bypass BAR does not reach the memory of the test".to_owned()));
+    }
+    let at = |offset: u64| BarOffset::new(start + offset);
+    let mut expected = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
+    bar.write_block(at(0), &expected).expect("a write");
+    let mut value = 0xA0;
+    for width in [1, 2] {
+        for offset in (0..8).step_by(width) {
+            let from: Vec<u8> = (0..width)
+                .map(|_| {
+                    value += 1;
+                    value
+                })
+                .collect();
+            bar.write_narrow(at(offset as u64), &from).expect("a narrow write");
+            expected[offset..offset + width].copy_from_slice(&from);
+            let mut found = [0; 8];
+            bar.read_block(at(0), &mut found).expect("a read");
+            assert_eq!(found, expected, "{width} bytes at {offset}");
+        }
+    }
+    for (offset, from) in [(1, vec![0; 2]), (0, vec![0; 3])] {
+        assert!(bar.write_narrow(at(offset), &from).is_err(), "{from:?} at {offset}");
+    }
     opened.close();
     Ok(())
 }
