@@ -495,9 +495,11 @@ fn sender_destination_after_only_transfer_failed_is_retried() {
     let mut sender = sender(|_| {});
     let ticket = submit(&mut sender, 1, 100);
     let _ = sender.poll_transmit(at(0)).unwrap();
-    sender.handle_timeout(at(1000));
+    for time in [250, 750] {
+        sender.handle_timeout(at(time));
+        assert_eq!(sender.poll_transmit(at(time)).unwrap().ticket, ticket, "a probe");
+    }
     let waiting = submit(&mut sender, 1, 200);
-    assert_eq!(sender.poll_transmit(at(1000)).unwrap().ticket, ticket, "the retransmission");
     assert_eq!(sender.poll_transmit(at(1000)), None, "nothing new while the node is silent");
     assert!(sender.cancel(at(1001), ticket));
     assert_eq!(sender.poll_transmit(at(1001)).unwrap().ticket, waiting);

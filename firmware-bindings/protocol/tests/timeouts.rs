@@ -136,16 +136,31 @@ fn timeout_is_at_least_two_round_trips_and_minimum() {
 }
 
 #[test]
-fn e2_2_answer_to_earlier_try_gives_no_sample() {
+fn e2_2_late_answer_gives_round_trip_of_first_try() {
     let mut sender = sender(|_| {});
     round(&mut sender, at(0), at(20));
-    let before = trip(&sender);
     submit(&mut sender, at(100), 100);
     let first = sender.poll_transmit(at(100)).unwrap();
     let (again, second) = next_try(&mut sender);
     assert_eq!(second.tries, 2);
     // The first copy's answer arrives one microsecond after the second was sent: not a round trip of one microsecond.
     sender.handle_ack(again.saturating_add(at(1)), answer(&first, 0));
+    assert!(sender.poll_completion().unwrap().result.is_ok());
+    assert_eq!(trip(&sender).max_sample, again.saturating_add(at(1)).saturating_sub(at(100)));
+}
+
+/// The answer to a try that is neither the first nor the last says nothing about the round trip.
+#[test]
+fn e2_2_answer_to_middle_try_gives_no_sample() {
+    let mut sender = sender(|_| {});
+    round(&mut sender, at(0), at(20));
+    let before = trip(&sender);
+    submit(&mut sender, at(100), 100);
+    let _ = sender.poll_transmit(at(100)).unwrap();
+    let (_, second) = next_try(&mut sender);
+    let (again, third) = next_try(&mut sender);
+    assert_eq!((second.tries, third.tries), (2, 3));
+    sender.handle_ack(again.saturating_add(at(1)), answer(&second, 0));
     assert!(sender.poll_completion().unwrap().result.is_ok());
     assert_eq!(trip(&sender), before);
 }

@@ -114,6 +114,8 @@ pub struct Op {
     pub busy: u8,
     /// Time of the last sending.
     pub sent: Nanos,
+    /// Time of the first sending.
+    pub first_sent: Nanos,
     /// Deadline; [`Nanos::MAX`] without one.
     pub deadline: Nanos,
 }
@@ -128,6 +130,7 @@ struct Entry {
     silent: u8,
     busy: u8,
     sent: Nanos,
+    first_sent: Nanos,
 }
 
 /// Op table; see the module documentation. Take and acknowledge are O(1) and allocate nothing.
@@ -158,8 +161,8 @@ impl Hash for OpTable {
             (entry.generation, entry.state).hash(state);
             if entry.state != OpState::Free {
                 let deadline = self.timers.deadline(slot);
-                (entry.segment, entry.packet, entry.tries, entry.silent, entry.busy, entry.sent, deadline)
-                    .hash(state);
+                (entry.segment, entry.packet, entry.tries, entry.silent, entry.busy).hash(state);
+                (entry.sent, entry.first_sent, deadline).hash(state);
             }
         }
         for slot in self.in_reuse_delay.iter() {
@@ -270,7 +273,7 @@ impl OpTable {
         entry.tries = 1;
         entry.silent = 0;
         entry.busy = 0;
-        entry.sent = now;
+        (entry.sent, entry.first_sent) = (now, now);
         let number = OpNumber::from_parts(slot, entry.generation);
         self.timers.start(slot.into(), deadline);
         Some(number)
@@ -312,6 +315,7 @@ impl OpTable {
             silent: entry.silent,
             busy: entry.busy,
             sent: entry.sent,
+            first_sent: entry.first_sent,
             deadline: self.timers.deadline(slot.into()),
         })
     }
@@ -426,7 +430,8 @@ impl OpTable {
     /// Sets the time at which an entry in flight was sent, and its deadline.
     pub fn depart(&mut self, number: OpNumber, sent: Nanos, deadline: Nanos) {
         if let Some(Op { state: OpState::InFlight, .. }) = self.get(number) {
-            self.entries[usize::from(number.slot())].sent = sent;
+            let entry = &mut self.entries[usize::from(number.slot())];
+            (entry.sent, entry.first_sent) = (sent, sent);
             self.timers.start(number.slot().into(), deadline);
         }
     }

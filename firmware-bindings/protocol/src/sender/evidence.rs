@@ -116,11 +116,15 @@ impl Sender {
 
     /// Returns the time without answers after which a probe leaves.
     fn probe_wait(&self, record: &Destination) -> Nanos {
-        let once = match record.trip.usual() {
-            Some(usual) => usual.saturating_add(self.reorder_window(record, 0)),
-            None => Nanos::new(self.retry.wait(&record.trip, 0).get() / FIRST_PROBE),
+        let (once, doublings) = match record.trip.usual() {
+            Some(usual) => (usual.saturating_add(self.reorder_window(record, 0)), record.probes),
+            // Many senders that start together lose their first packets: the first two probes leave soon.
+            None => (
+                Nanos::new(self.retry.wait(&record.trip, 0).get() / FIRST_PROBE),
+                record.probes.saturating_sub(1),
+            ),
         };
-        once.saturating_mul(1 << record.probes.min(MAX_DOUBLINGS)).max(Nanos::new(1))
+        once.saturating_mul(1 << doublings.min(MAX_DOUBLINGS)).max(Nanos::new(1))
     }
 
     /// Restarts the timer of a destination after its first samples: it may run with a much longer guess.
@@ -236,26 +240,54 @@ impl Sender {
             self.detect_losses(now, destination);
         }
         let record = self.destinations.get(destination);
-        let Some(tail) = record.order.tail() else {
+        if record.order.len() == 0 {
             self.destinations.get_mut(destination).lost_at = Nanos::MAX;
             return;
-        };
-        let head = record.order.head();
+        }
         if record.active.saturating_add(self.probe_wait(record)) <= now {
-            let probes = record.probes;
-            for slot in [Some(tail), head.filter(|head| probes > 0 && *head != tail)].into_iter().flatten() {
-                self.probe(destination, slot);
-            }
-            self.destinations.control(destination, |config, window| window.note_timeout(config, now));
-            let record = self.destinations.get_mut(destination);
-            record.probes = record.probes.saturating_add(1);
-            record.active = now;
+            self.probe_path(now, destination);
         }
         let record = self.destinations.get(destination);
         if record.order.len() != 0 {
             let probe = record.active.saturating_add(self.probe_wait(record));
             self.paths.start(destination, probe.min(record.lost_at).max(now.saturating_add(Nanos::new(1))));
         }
+    }
+
+    /// Retransmits the packet sent last; from the second probe in a row, the one sent first as well.
+    fn probe_path(&mut self, now: Nanos, destination: u32) {
+        let record = self.destinations.get(destination);
+        let (head, tail) = (record.order.head(), record.order.tail());
+        let repeated = record.probes > 0;
+        for slot in [tail, head.filter(|head| repeated && Some(*head) != tail)].into_iter().flatten() {
+            self.probe(destination, slot);
+        }
+        self.destinations.control(destination, |config, window| window.note_timeout(config, now));
+        let record = self.destinations.get_mut(destination);
+        record.probes = record.probes.saturating_add(1);
+        record.active = now;
+        // A node that has never answered gets no more new packets after its second probe.
+        record.suspect |= repeated && record.trip.samples == 0;
+    }
+
+    /// Handles a packet whose deadline has passed while nothing that left after it was answered: the whole path is silent,
+    /// or its round trip has become longer. One probe leaves instead of all packets, and their deadlines double together.
+    /// Returns whether the path is silent.
+    pub(super) fn outwait_silence(&mut self, now: Nanos, destination: u32, op: &Op) -> bool {
+        let record = self.destinations.get(destination);
+        if !self.uses_order() || record.trip.samples == 0 || record.sampled.latest >= op.sent {
+            return false;
+        }
+        if record.probes == 0 {
+            self.probe_path(now, destination);
+        }
+        let Some(op) = self.ops.get(op.number).filter(|op| op.state == OpState::InFlight) else {
+            return true;
+        };
+        let progress = self.transfers[index(self.segments.get(op.segment).transfer)].progress;
+        let record = self.destinations.get(destination);
+        self.ops.extend(op.number, self.retry.deadline(now, &record.trip, record.probes, progress));
+        true
     }
 
     /// Retransmits a packet as a probe; instead of one that its receiver cannot use yet, the first of its segment.

@@ -50,6 +50,8 @@ impl Sender {
             } else if let Some(deadline) = self.early_check_time(now, &op, destination) {
                 self.ops.extend(op.number, deadline);
                 continue;
+            } else if self.outwait_silence(now, destination, &op) {
+                self.note_late(now, destination);
             } else if self.waits_for_start(&op) {
                 self.counters.deferred += 1;
                 self.defer(now, &op);

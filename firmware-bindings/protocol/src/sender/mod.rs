@@ -324,22 +324,25 @@ impl Sender {
         self.counters.acknowledged += 1;
         self.ops.acknowledge(now, op.number);
         let record = self.segments.get_mut(op.segment);
-        // Karn's rule: the try that was answered has to be certain. A saturated try count gives no sample, and neither
-        // does a packet that waited for the retransmission of its segment's first one.
+        // Karn's rule: the try that was answered has to be certain. A late answer to the first try is, and it shows that the
+        // timer is too short. A saturated try count gives no sample, and neither does a packet that waited for the
+        // retransmission of its segment's first one.
         let certain = answer.tries == op.tries && op.tries != u8::MAX;
-        let held_up = op.sent < record.start.again;
+        let left = if certain { op.sent } else { op.first_sent };
+        let held_up = op.packet != 0 && left < record.start.again;
+        let is_sample = (certain || answer.tries == 1) && !held_up;
         if op.packet == 0 {
             record.start.known = now;
             self.unpark_segment(&op);
         }
-        let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent));
+        let trip = is_sample.then(|| now.saturating_sub(left));
         if let Some(trip) = trip {
             self.note_delay(now, self.destination_of(&op), trip);
         }
         // Timers include the time that the receiver holds a packet; the window is about the network alone.
         let held = Nanos::new(answer.notes.delay_ns());
         self.note_signals(now, &op, &answer.notes, trip.map(|trip| trip.saturating_sub(held)));
-        self.note_arrival(now, &op, answer.tries, trip);
+        self.note_arrival(now, &op, answer.tries, trip.filter(|_| certain));
         self.note_route(now, self.destination_of(&op), &answer, trip);
         self.acknowledged(now, op.segment, 1, op.sent, trip);
     }
@@ -353,6 +356,7 @@ impl Sender {
         }
         let Some(op) = self.current(now, answer) else { return };
         let transfer = self.segments.get(op.segment).transfer;
+        self.destinations.get_mut(self.transfers[index(transfer)].destination).sampled.latest = now;
         match reason {
             NackReason::Busy | NackReason::EscapeFull => {
                 // An answer to an earlier try says nothing about the try in flight.
@@ -548,10 +552,10 @@ impl Sender {
         let destination = self.destinations.get_mut(transfer.destination);
         destination.in_flight -= u32::from(count);
         destination.suspect = false;
+        destination.sampled.latest = now;
         if let Some(span) = trip {
             let at = transfer.destination;
             destination.trip.sample(span);
-            destination.sampled.latest = now;
             if destination.trip.samples == 1 {
                 destination.sampled.first = now;
             }

@@ -8,8 +8,8 @@ use crate::time::Nanos;
 pub enum TimeoutPolicy {
     /// Derived per destination from measured round trips: smoothed mean + 4 x mean deviation (RFC 6298, section 2), at
     /// least twice the mean and more than the recent maximum ([`RoundTrip::timeout`]), doubled with each unanswered try
-    /// of the packet. Only answers to a known try count (Karn's rule, by the try count that every answer echoes)
-    /// [E2-2].
+    /// of the packet, or with each probe while the whole path is silent. Only answers to the first or to the current try
+    /// count (Karn's rule, by the try count that every answer echoes) [E2-2].
     Adaptive {
         /// Timeout before the first sample (default 1 ms).
         initial: Nanos,
@@ -78,8 +78,14 @@ impl RetryPolicy {
     /// Returns the deadline of a packet that is sent now, after `silent` consecutive unanswered tries, if its transfer
     /// last made progress at `progress`. It is no later than the give-up time of the transfer, so that giving up is not
     /// delayed.
+    ///
+    /// Before the first sample, nothing is known about the time of an answer: only probes leave ([`super::evidence`]), two
+    /// packets at a time, and a packet has no deadline of its own.
     pub(super) fn deadline(&self, now: Nanos, trip: &RoundTrip, silent: u8, progress: Nanos) -> Nanos {
         let end = progress.saturating_add(self.give_up);
+        if self.uses_order() && trip.samples == 0 && end > now {
+            return end;
+        }
         let deadline = now.saturating_add(self.wait(trip, silent));
         if end > now { deadline.min(end) } else { deadline }
     }

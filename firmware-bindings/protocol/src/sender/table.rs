@@ -257,11 +257,12 @@ impl Segments {
     }
 }
 
-/// Times at which round trips to a node were sampled.
+/// Times of answers of a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SampleTimes {
-    /// Time of the first sample. Packets sent before have the initial timeout.
+    /// Time of the first round trip sample. Packets sent before have no deadline of their own.
     pub(super) first: Nanos,
+    /// Time of the latest acknowledgement or refusal.
     pub(super) latest: Nanos,
 }
 
