@@ -311,7 +311,7 @@ fn network_path_allocates_nothing() {
         let mut net = Testbed::new(order.clone());
         let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
         // Warm-up until the number of frames on the wire has reached its maximum.
-        let (warm_up, counted) = if length > 100_000 { (40, 10) } else { (150, 40) };
+        let (warm_up, counted) = if length > 100_000 { (40, 10) } else { (600, 40) };
         exchange(&mut net, &regions, warm_up, length);
         let (allocations, ()) = CountingAllocator::count(|| exchange(&mut net, &regions, counted, length));
         assert_eq!(allocations, 0, "{length} bytes, {order:?}");
@@ -377,7 +377,7 @@ fn check_path_with_loss(schemes: &[Scheme], warm_up: usize, rounds: usize) {
 #[test]
 fn network_path_with_loss_allocates_nothing() {
     // Two counted rounds, as the longer run. Every fault that is asserted occurs in them; after a shorter warm-up they do not all occur.
-    check_path_with_loss(&[Scheme::Registry, Scheme::Selective], 8, 2);
+    check_path_with_loss(&[Scheme::Registry, Scheme::Selective], 12, 2);
 }
 
 #[test]

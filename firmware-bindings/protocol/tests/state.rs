@@ -17,7 +17,7 @@ fn state_bits_match_documented_table() {
     let sender = Sender::new(config, Incarnation::new(1)).unwrap();
     let found = sender.state().map(|table| (table.name, table.entries, table.bytes));
     let expected = [
-        ("op table", 256, 74),
+        ("op table", 256, 66),
         ("segments", 384, 84),
         ("transfers", 1024, 296),
         ("queues", 1024, 8),

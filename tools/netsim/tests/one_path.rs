@@ -144,15 +144,15 @@ fn path_longer_than_give_up_time_is_reported() {
     assert!(report.flows[0].error.is_some(), "{report:?}");
 }
 
-/// No loss, no disorder: whatever the round trip, only the probes of the first one are sent twice.
+/// No loss, no disorder: whatever the round trip, only the probes of the first one are retransmissions.
 #[test]
-fn path_of_any_round_trip_repeats_only_first_probes() {
+fn path_of_any_round_trip_retransmits_only_first_probes() {
     for delay in [1_000, 50_000, 500_000, 1_000_000, 10_000_000] {
         let mut scenario = Scenario::new(1 << 20).rate(BitRate::from_gbps(100)).delay(Nanos::new(delay));
         scenario.limit = Nanos::from_secs(60);
         let report = report(&scenario);
         assert_eq!(report.failures(), 0, "{delay} ns: {report:?}");
         let repeated = report.flows[0].retransmits;
-        assert!(repeated <= 16, "{delay} ns: {repeated} of 2048 packets were sent again");
+        assert!(repeated <= 16, "{delay} ns: {repeated} retransmissions of 2048 packets");
     }
 }

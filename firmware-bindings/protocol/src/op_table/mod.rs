@@ -114,8 +114,8 @@ pub struct Op {
     pub busy: u8,
     /// Time of the last sending.
     pub sent: Nanos,
-    /// Time of the first sending.
-    pub first_sent: Nanos,
+    /// Time of the first sending; `None` if that was more than four seconds before the last one.
+    pub first_sent: Option<Nanos>,
     /// Deadline; [`Nanos::MAX`] without one.
     pub deadline: Nanos,
 }
@@ -129,8 +129,16 @@ struct Entry {
     tries: u8,
     silent: u8,
     busy: u8,
+    /// Nanoseconds from the first to the last sending; saturates.
+    resent_after: u32,
     sent: Nanos,
-    first_sent: Nanos,
+}
+
+impl Entry {
+    fn first_sent(&self) -> Option<Nanos> {
+        let after = Nanos::new(self.resent_after.into());
+        (self.resent_after != u32::MAX).then(|| self.sent.saturating_sub(after))
+    }
 }
 
 /// Op table; see the module documentation. Take and acknowledge are O(1) and allocate nothing.
@@ -162,7 +170,7 @@ impl Hash for OpTable {
             if entry.state != OpState::Free {
                 let deadline = self.timers.deadline(slot);
                 (entry.segment, entry.packet, entry.tries, entry.silent, entry.busy).hash(state);
-                (entry.sent, entry.first_sent, deadline).hash(state);
+                (entry.sent, entry.resent_after, deadline).hash(state);
             }
         }
         for slot in self.in_reuse_delay.iter() {
@@ -273,7 +281,7 @@ impl OpTable {
         entry.tries = 1;
         entry.silent = 0;
         entry.busy = 0;
-        (entry.sent, entry.first_sent) = (now, now);
+        (entry.sent, entry.resent_after) = (now, 0);
         let number = OpNumber::from_parts(slot, entry.generation);
         self.timers.start(slot.into(), deadline);
         Some(number)
@@ -315,7 +323,7 @@ impl OpTable {
             silent: entry.silent,
             busy: entry.busy,
             sent: entry.sent,
-            first_sent: entry.first_sent,
+            first_sent: entry.first_sent(),
             deadline: self.timers.deadline(slot.into()),
         })
     }
@@ -364,6 +372,8 @@ impl OpTable {
         let entry = &mut self.entries[usize::from(slot)];
         entry.state = OpState::InFlight;
         entry.tries = entry.tries.saturating_add(1);
+        let later = u32::try_from(now.saturating_sub(entry.sent).get()).unwrap_or(u32::MAX);
+        entry.resent_after = entry.resent_after.saturating_add(later);
         entry.sent = now;
         let mut op = self.slot(slot)?;
         op.deadline = deadline(&op);
@@ -431,7 +441,7 @@ impl OpTable {
     pub fn depart(&mut self, number: OpNumber, sent: Nanos, deadline: Nanos) {
         if let Some(Op { state: OpState::InFlight, .. }) = self.get(number) {
             let entry = &mut self.entries[usize::from(number.slot())];
-            (entry.sent, entry.first_sent) = (sent, sent);
+            (entry.sent, entry.resent_after) = (sent, 0);
             self.timers.start(number.slot().into(), deadline);
         }
     }

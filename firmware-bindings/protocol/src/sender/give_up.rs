@@ -447,8 +447,14 @@ impl Sender {
         }
     }
 
+    /// Names the packet of the transfer that was sent most often: most packets of a silent path are sent once, and only
+    /// probes repeated.
+    #[cold]
     fn unanswered(&self, op: &Op) -> SendFailure {
-        let PacketContext { node, address, acknowledged, tries } = self.packet(op);
+        let owner = self.segments.get(op.segment).transfer;
+        let probed =
+            self.entries_of(owner).filter(|other| other.tries > op.tries).max_by_key(|other| other.tries);
+        let PacketContext { node, address, acknowledged, tries } = self.packet(&probed.unwrap_or(*op));
         SendFailure::Unanswered { node, address, acknowledged, tries }
     }
 

@@ -328,14 +328,13 @@ impl Sender {
         // timer is too short. A saturated try count gives no sample, and neither does a packet that waited for the
         // retransmission of its segment's first one.
         let certain = answer.tries == op.tries && op.tries != u8::MAX;
-        let left = if certain { op.sent } else { op.first_sent };
-        let held_up = op.packet != 0 && left < record.start.again;
-        let is_sample = (certain || answer.tries == 1) && !held_up;
+        let left = if certain { Some(op.sent) } else { op.first_sent.filter(|_| answer.tries == 1) };
+        let left = left.filter(|left| op.packet == 0 || *left >= record.start.again);
         if op.packet == 0 {
             record.start.known = now;
             self.unpark_segment(&op);
         }
-        let trip = is_sample.then(|| now.saturating_sub(left));
+        let trip = left.map(|left| now.saturating_sub(left));
         if let Some(trip) = trip {
             self.note_delay(now, self.destination_of(&op), trip);
         }

@@ -80,7 +80,7 @@ impl RetryPolicy {
     /// delayed.
     ///
     /// Before the first sample, nothing is known about the time of an answer: only probes leave ([`super::evidence`]), two
-    /// packets at a time, and a packet has no deadline of its own.
+    /// packets at a time, and the deadline is the give-up time.
     pub(super) fn deadline(&self, now: Nanos, trip: &RoundTrip, silent: u8, progress: Nanos) -> Nanos {
         let end = progress.saturating_add(self.give_up);
         if self.uses_order() && trip.samples == 0 && end > now {
