@@ -21,7 +21,7 @@ use crate::space::CardSpace;
 use crate::stream::Streams;
 use crate::validate::Problem;
 use crate::xdma::Xdma;
-use fpga_firmware::generated as contract;
+use fpga_firmware::generated::{self as contract, PacketKind};
 use fpga_protocol::receiver::ReceiverConfigError;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
@@ -397,7 +397,8 @@ impl Card {
         let frame = self.ni.take_frame()?;
         // The transmitter may have waited for space.
         self.turns.awake |= self.beyond_channels();
-        let left = self.pace.sent(frame.len() as u64, now);
+        let read = if is_from_memory(&frame) { frame.len() as u64 } else { 0 };
+        let left = self.pace.sent(frame.len() as u64, read, now);
         let latency = if self.pace.is_on() { self.description.ni.latency_ns } else { 0 };
         Some((frame, left.saturating_add(Nanos::new(latency.into()))))
     }
@@ -792,4 +793,10 @@ fn in_block(at: u32, offset: u32, size: u32) -> bool {
 /// Number of accesses of `length` bytes: one per started 8 bytes, the widest single access of a CPU.
 fn access_count(length: usize) -> u64 {
     (length as u64).div_ceil(8).max(1)
+}
+
+/// Whether the payload of `frame` comes from card memory: a packet of a message. Segments come from transmit windows.
+fn is_from_memory(frame: &[u8]) -> bool {
+    let kind = frame.get(contract::layout::common::KIND).and_then(|kind| PacketKind::try_from(*kind).ok());
+    matches!(kind, Some(PacketKind::MessageData | PacketKind::MessageStart))
 }

@@ -13,6 +13,9 @@
 //! | CDMA | `cdma.data_width` at 250 MHz, `cdma.descriptor_ns` per descriptor | |
 //! | network port, outgoing | `ni.megabits_per_second`, with 24 bytes per frame | `ni.latency_ns` |
 //!
+//! A copy accesses card memory for its source and for its destination, except for a transmit window, which is memory of the NI. The NI
+//! reads a packet of a message from card memory, and one of a segment from its window.
+//!
 //! Simplifications: descriptor fetches of a running engine overlap with its data; a packet from the network is in memory when it arrives,
 //! and its bytes delay later accesses only; register accesses take no time.
 
@@ -103,8 +106,9 @@ struct EngineClock {
     end: u64,
     /// A unit is in progress.
     started: bool,
-    /// Bytes of a copy that follow after `end`, before the unit ends.
+    /// Bytes of a copy that follow after `end`, before the unit ends, and its accesses of card memory per byte.
     rest: u64,
+    accesses: u8,
     /// The last unit is followed at once: the next one begins at its end, even if that is noticed later.
     follows: bool,
     /// Data is in flight: the next unit needs no latency.
@@ -201,7 +205,7 @@ impl Pacer {
         }
         let mut clock = if clock.started { clock } else { self.start(clock, unit, payload, now) };
         while clock.rest > 0 && clock.end <= picos(now) {
-            (clock.end, clock.rest) = self.copy(clock.rest, clock.end);
+            (clock.end, clock.rest) = self.copy(clock.rest, clock.accesses, clock.end);
         }
         if let Some(slot) = self.slot(engine) {
             *slot = clock;
@@ -209,13 +213,12 @@ impl Pacer {
         clock.end <= picos(now)
     }
 
-    /// Starts a part of a copy of `bytes` at `began`. Returns its end, and the bytes after it. Other accesses of memory come between the
-    /// parts.
-    fn copy(&mut self, bytes: u64, began: u64) -> (u64, u64) {
+    /// Starts a part of a copy of `bytes`, each with `accesses` of card memory, at `began`. Returns its end, and the bytes after it. Other
+    /// accesses of memory come between the parts.
+    fn copy(&mut self, bytes: u64, accesses: u8, began: u64) -> (u64, u64) {
         let part = bytes.min(QUANTUM as u64);
         let path = self.occupy(Part::Cdma, part, began);
-        // Memory is read and written.
-        (self.occupy(Part::Memory, 2 * part, began).max(path), bytes - part)
+        (self.occupy(Part::Memory, u64::from(accesses) * part, began).max(path), bytes - part)
     }
 
     fn start(&mut self, clock: EngineClock, unit: Work, payload: u64, now: Nanos) -> EngineClock {
@@ -224,7 +227,7 @@ impl Pacer {
         let began = if clock.follows { clock.end } else { picos(now) };
         let filled = clock.follows && clock.filled;
         let after = |latency: u64, hidden: bool| if hidden { began } else { began + latency };
-        let (mut rest, mut paid) = (0, clock.paid);
+        let (mut rest, mut accesses, mut paid) = (0, 0, clock.paid);
         let mut pay = |bytes: u64| {
             let new = bytes.saturating_sub(paid);
             paid += new;
@@ -251,12 +254,13 @@ impl Pacer {
                 (self.occupy(Part::Memory, bytes, began).max(link).max(prepared), true)
             }
             Work::Stream { direction } => (self.occupy(direction.into(), 0, began), true),
-            Work::Copy { bytes, first } => {
+            Work::Copy { bytes, first, accesses: sides } => {
                 // After a pause: the latency of the doorbell write, a descriptor from memory, then the data.
                 let began =
                     after(costs.write + 2 * costs.memory, filled) + if first { costs.copy } else { 0 };
+                accesses = sides;
                 let end;
-                (end, rest) = self.copy(pay(bytes), began);
+                (end, rest) = self.copy(pay(bytes), sides, began);
                 (end, true)
             }
             Work::Event { bytes, to_host } => {
@@ -269,7 +273,7 @@ impl Pacer {
                 (end, true)
             }
         };
-        EngineClock { end, started: true, rest, follows: clock.follows, filled: fills, paid }
+        EngineClock { end, started: true, rest, accesses, follows: clock.follows, filled: fills, paid }
     }
 
     /// Ends the unit of `engine`, which has been executed and has moved `bytes`. `follows`: the engine continues at once.
@@ -321,9 +325,14 @@ impl Pacer {
         self.free.get(Part::Network as usize).map_or(Nanos::ZERO, |free| nanos(*free))
     }
 
-    /// Sends a frame of `bytes` through the port. Returns the time at which its last bit has left; `now` without pacing.
-    pub(crate) fn sent(&mut self, bytes: u64, now: Nanos) -> Nanos {
-        if self.is_on { nanos(self.occupy(Part::Network, bytes + FRAME_OVERHEAD, picos(now))) } else { now }
+    /// Sends a frame of `bytes` through the port, of which the NI reads `read` from card memory meanwhile. Returns the time at which its
+    /// last bit has left; `now` without pacing.
+    pub(crate) fn sent(&mut self, bytes: u64, read: u64, now: Nanos) -> Nanos {
+        if !self.is_on {
+            return now;
+        }
+        let ready = self.occupy(Part::Memory, read, picos(now));
+        nanos(self.occupy(Part::Network, bytes + FRAME_OVERHEAD, picos(now)).max(ready))
     }
 
     /// End of the unit in progress of `engine`.

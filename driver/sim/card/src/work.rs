@@ -17,8 +17,9 @@ pub(crate) enum Work {
     Dma { direction: Direction, bytes: u64, first: bool },
     /// Stream channel, whose length is known only afterwards: begins when its direction is free.
     Stream { direction: Direction },
-    /// Copies `bytes` within the card. `first`: of a descriptor.
-    Copy { bytes: u64, first: bool },
+    /// Copies `bytes` within the card. `first`: of a descriptor. `accesses`: how many of its two sides are card memory; transmit windows
+    /// are memory of the NI.
+    Copy { bytes: u64, first: bool, accesses: u8 },
     /// Writes an event to the host, or to card memory.
     Event { bytes: u64, to_host: bool },
 }

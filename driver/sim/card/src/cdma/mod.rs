@@ -342,17 +342,19 @@ impl Cdma {
 
     /// Returns the next unit of [`step`](Self::step), with its amount of data.
     pub(crate) fn next_unit(&self, space: &CardSpace) -> Work {
-        let copy = |remaining: u32, first| {
-            let bytes = u64::from(remaining).min(PAGE as u64);
-            Work::Copy { bytes, first }
+        let copy = |copy: CopyInProgress, first| {
+            let bytes = u64::from(copy.remaining).min(PAGE as u64);
+            let sides = [copy.source, copy.destination].map(CardAddr::new);
+            let accesses = sides.map(|side| u8::from(space.is_memory(side, 1))).iter().sum();
+            Work::Copy { bytes, first, accesses }
         };
         if self.hangs || self.control & control::RESET != 0 {
             return Work::Instant;
         }
         match self.simple {
-            Some(simple) => copy(simple.remaining, simple.remaining == self.length),
-            None => match self.sg.next_copy(space) {
-                Some((length, first)) => copy(length & self.length_mask, first),
+            Some(simple) => copy(simple, simple.remaining == self.length),
+            None => match self.sg.next_copy(space, self.length_mask) {
+                Some((next, first)) => copy(next, first),
                 None => Work::Instant,
             },
         }

@@ -7,7 +7,7 @@ use crate::link::{EngineContext, Upstream};
 use crate::space::CardSpace;
 use fpga_registers::CardAddr;
 
-const LENGTH_OFFSET: u64 = 0x18;
+const SOURCE_OFFSET: u64 = 0x08;
 const STATUS_OFFSET: u64 = 0x1C;
 const COMPLETED: u32 = 1 << 31;
 const FAILED_DECODE: u32 = 1 << 30;
@@ -41,17 +41,25 @@ impl ScatterGather {
         self.running = true;
     }
 
-    /// Remaining length of the descriptor in execution, or length of the next one, and whether that one begins; `None` if the engine rests.
-    pub(super) fn next_copy(&self, space: &CardSpace) -> Option<(u32, bool)> {
+    /// Rest of the descriptor in execution, or the next descriptor, and whether that one begins; `None` if the engine rests.
+    pub(super) fn next_copy(&self, space: &CardSpace, length_mask: u32) -> Option<(CopyInProgress, bool)> {
         if !self.running {
             return None;
         }
         if let Some(copy) = self.copy {
-            return Some((copy.remaining, false));
+            return Some((copy, false));
         }
-        let mut length = [0; 4];
-        let read = space.read(CardAddr::new(self.next.wrapping_add(LENGTH_OFFSET)), &mut length);
-        Some((read.map_or(0, |()| u32::from_le_bytes(length)), true))
+        // Source, destination, length (PG034, table of descriptor fields); zeros where there is no descriptor.
+        let mut bytes = [0; 20];
+        let _ = space.read(CardAddr::new(self.next.wrapping_add(SOURCE_OFFSET)), &mut bytes);
+        let word = |at: usize| {
+            bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_le_bytes(*word))
+        };
+        let long = |at| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        Some((
+            CopyInProgress { source: long(0), destination: long(8), remaining: word(16) & length_mask },
+            true,
+        ))
     }
 
     pub(super) const fn stop(&mut self) {
