@@ -263,7 +263,7 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.mask_bits = info.mask_bits;
     config.retry.timeout = options.timeout.policy();
     config.retry.give_up = options.give_up.into();
-    config.op_entries = options.ops.unwrap_or_else(|| config.op_entries.min(max_ops(options, info)));
+    config.op_entries = options.ops.unwrap_or_else(|| 4096.min(max_ops(options, info)));
     config.congestion = options.congestion;
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);

@@ -124,6 +124,9 @@ pub(crate) struct Pacer {
     costs: Costs,
     /// Time at which each part becomes free.
     free: [u64; PARTS],
+    /// Idle time of each part before its last unit that began later than the part was free: start and end. The data of a read follows its
+    /// latency, and other units move meanwhile.
+    gap: [(u64, u64); PARTS],
     busy: [u64; PARTS],
     engines: [EngineClock; ENGINES],
 }
@@ -156,6 +159,7 @@ impl Pacer {
             is_on: link.rate == LinkRate::Described,
             costs,
             free: [0; PARTS],
+            gap: [(0, 0); PARTS],
             busy: [0; PARTS],
             engines: [EngineClock::default(); ENGINES],
         }
@@ -173,7 +177,7 @@ impl Pacer {
     }
 
     pub(crate) fn reset(&mut self) {
-        self.free = [0; PARTS];
+        (self.free, self.gap) = ([0; PARTS], [(0, 0); PARTS]);
         self.engines = [EngineClock::default(); ENGINES];
     }
 
@@ -182,17 +186,32 @@ impl Pacer {
         BusyTimes { to_card, to_host, memory, cdma, network }
     }
 
-    /// Occupies `part` for `bytes` from `began` on or when it becomes free. Returns the end.
+    /// Occupies `part` for `bytes` from `began` on, or when it becomes free. Returns the end.
     fn occupy(&mut self, part: Part, bytes: u64, began: u64) -> u64 {
         let index = part as usize;
-        let (Some(free), Some(busy), Some(byte)) =
-            (self.free.get_mut(index), self.busy.get_mut(index), self.costs.byte.get(index))
-        else {
+        let (Some(free), Some((idle, gap_end)), Some(busy), Some(byte)) = (
+            self.free.get_mut(index),
+            self.gap.get_mut(index),
+            self.busy.get_mut(index),
+            self.costs.byte.get(index),
+        ) else {
             return began;
         };
         let took = bytes.saturating_mul(*byte) >> 10;
         *busy = busy.saturating_add(took);
-        *free = began.max(*free).saturating_add(took);
+        let mut rest = took;
+        if began < *gap_end {
+            let from = began.max(*idle);
+            let end = from.saturating_add(took).min(*gap_end);
+            *idle = end;
+            rest -= end - from;
+            if rest == 0 {
+                return end;
+            }
+        } else if began > *free {
+            (*idle, *gap_end) = (*free, began);
+        }
+        *free = began.max(*free).saturating_add(rest);
         *free
     }
 
