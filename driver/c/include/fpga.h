@@ -628,10 +628,10 @@ typedef struct fpga_endpoint_options {
     uint32_t big_threshold;       /* length above which a transfer is sent in turns with others. Default 16 KiB */
     uint32_t segment_size;        /* bytes of a segment. Default: chosen for the card */
     uint32_t window;              /* packets of a window, for schemes that have one. Default: of the scheme */
-    uint32_t event_entries;       /* entries of the event ring, a power of two from 64. Default 4096 */
+    uint32_t event_entries;       /* entries of the event ring, a power of two from 64. Default 16384 */
     uint32_t event_line;          /* user interrupt that ends the sleep of a wait */
     uint32_t incarnation;         /* number of this incarnation, later than every earlier one. Default: chosen so */
-    uint32_t packets;             /* packets in flight. Default 256 */
+    uint32_t packets;             /* packets in flight. Default 4096 */
     uint32_t transfers;           /* transfers queued or in progress. Default 1024 */
     uint32_t destinations;        /* nodes with transfers at the same time. Default 64 */
     uint32_t source_alignment;    /* alignment of sources, for copy engines without data realignment. Default: any */

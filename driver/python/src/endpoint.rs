@@ -829,7 +829,7 @@ impl Notifications {
 
 #[pymethods]
 impl Card {
-    #[pyo3(signature = (*, scheme = "registry", other_schemes = Vec::new(), channel = None, read_channel = None, segment = None, big_threshold = None, event_ring = 4096, event_line = 0, incarnation = None, incarnation_file = None, packets = None, transfers = None, destinations = None, source_alignment = None, window = None, round_trip = None, timeout = None, give_up = None, registry_timeout = None, escape_timeout = None))]
+    #[pyo3(signature = (*, scheme = "registry", other_schemes = Vec::new(), channel = None, read_channel = None, segment = None, big_threshold = None, event_ring = 16384, event_line = 0, incarnation = None, incarnation_file = None, packets = None, transfers = None, destinations = None, source_alignment = None, window = None, round_trip = None, timeout = None, give_up = None, registry_timeout = None, escape_timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn endpoint(
         &self,

@@ -58,7 +58,7 @@ pub struct EndpointOptions {
     /// Parameters of message schemes that replace those of the specification; peers must use the same ones. A given window applies to each
     /// active scheme that has one.
     pub tuning: Tuning,
-    /// Number of entries of the event ring, a power of two from 64. Default 4096. Half of the ring is for events of packets in flight
+    /// Number of entries of the event ring, a power of two from 64. Default 16384 (1 MiB of host memory). Half of the ring is for events of packets in flight
     /// ([`ops`](Self::ops)). The other half is for notifications of arrivals and for mirror events (of the card's registry and escape
     /// channel), which may take half of it. Events that were not taken with [`poll`](super::Endpoint::poll) keep their entries.
     ///
@@ -100,8 +100,8 @@ pub struct EndpointOptions {
     /// software. After the timeout the packet is refused and retransmitted.
     pub escape_timeout: Duration,
     /// Maximum number of packets in flight: entries of the op table, 1 to 32768, and at most about a quarter of the event ring's entries;
-    /// `None`: 256, or fewer if the event ring has less space. Long paths need more: two and a half times the link's bandwidth-delay
-    /// product if packets are lost ([`fpga_protocol::sender::SenderConfig::op_entries`]).
+    /// `None`: 4096, or fewer if the event ring has less space. A path needs as many as its bandwidth-delay product, and two and a half
+    /// times as many if packets are lost ([`fpga_protocol::sender::SenderConfig::op_entries`]); three quarters are for one destination.
     pub ops: Option<u32>,
     /// Congestion window towards each node (docs/protocol.md 9.5). The values apply to transfers that the host sends (registry scheme); the
     /// card, which sends the others, has the defaults. `None`: off, for measurements without it, then on all nodes: a receiver whose window
@@ -135,7 +135,7 @@ impl Default for EndpointOptions {
             round_trip: Duration::from_micros(100),
             paths: 1,
             tuning: Tuning::default(),
-            event_entries: 4096,
+            event_entries: 16_384,
             event_line: 0,
             incarnation: None,
             incarnation_file: None,
@@ -251,6 +251,9 @@ pub(super) fn message_packets(options: &EndpointOptions, info: &NiInfo) -> u32 {
     whole.unwrap_or(MESSAGE_PACKETS).clamp(1, MESSAGE_PACKETS_MAX)
 }
 
+/// Default number of op table entries: 100 Gbit/s over a round trip of 100 us.
+const OPS: u32 = 4096;
+
 pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {
     let mut config = SenderConfig::default();
     config.paths = options.paths;
@@ -263,7 +266,7 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.mask_bits = info.mask_bits;
     config.retry.timeout = options.timeout.policy();
     config.retry.give_up = options.give_up.into();
-    config.op_entries = options.ops.unwrap_or_else(|| 4096.min(max_ops(options, info)));
+    config.op_entries = options.ops.unwrap_or_else(|| OPS.min(max_ops(options, info)));
     config.congestion = options.congestion;
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);

@@ -97,7 +97,7 @@ class Card:
         read_channel: int | None = None,
         segment: int | None = None,
         big_threshold: int | None = None,
-        event_ring: int = 4096,
+        event_ring: int = 16384,
         event_line: int = 0,
         incarnation: int | None = None,
         incarnation_file: str | PathLike[str] | None = None,

@@ -63,7 +63,7 @@ pub struct CongestionConfig {
     /// Window before the first measurement, in packets (16). A larger one starts faster on a free path; many senders
     /// that start at the same time lose most of their first windows.
     pub initial: u32,
-    /// Maximum window, in packets (1024).
+    /// Maximum window, in packets (4096).
     pub most: u32,
     /// Packets in the network that all senders to one receiver share while its port is congested (128). A sender that
     /// knows their number ([`CongestionWindow::note_senders`]) takes its share of them.
@@ -72,7 +72,7 @@ pub struct CongestionConfig {
 
 impl CongestionConfig {
     /// Default values.
-    pub const DEFAULT: Self = Self { initial: 16, most: 1024, shared: 128 };
+    pub const DEFAULT: Self = Self { initial: 16, most: 4096, shared: 128 };
 }
 
 impl Default for CongestionConfig {
@@ -256,7 +256,9 @@ impl CongestionWindow {
         if let Some(base) = self.base() {
             let idle = base.max(self.delay).saturating_mul(IDLE).max(MIN_IDLE);
             if self.sent.saturating_add(idle) <= now {
-                self.size = Self::limit(config, config.initial.saturating_mul(ONE));
+                // Half of the way back: the path may be as it was.
+                let initial = config.initial.saturating_mul(ONE);
+                self.size = Self::limit(config, initial.max(self.size.midpoint(initial)));
                 (self.starting, self.train, self.next) = (true, Nanos::MAX, Nanos::ZERO);
                 (self.arrived, self.lost, self.mark) = (0, 0, now);
             }
