@@ -376,8 +376,8 @@ fn check_path_with_loss(schemes: &[Scheme], warm_up: usize, rounds: usize) {
 /// final length.
 #[test]
 fn network_path_with_loss_allocates_nothing() {
-    // Two counted rounds, as the longer run. Every fault that is asserted occurs in them; after a shorter warm-up they do not all occur.
-    check_path_with_loss(&[Scheme::Registry, Scheme::Selective], 12, 2);
+    // Three counted rounds. Every fault that is asserted occurs in them; after a shorter warm-up they do not all occur.
+    check_path_with_loss(&[Scheme::Registry, Scheme::Selective], 12, 3);
 }
 
 #[test]

@@ -62,8 +62,8 @@ fn path_timing(card: &CardTiming, info: &NiInfo) -> PathTiming {
     let mut timing = PathTiming::default();
     // Two descriptors: the payload, and the commit word.
     timing.command = Nanos::new(2 * u64::from(card.copy_descriptor_ns));
-    // A copy reads and writes card memory.
-    timing.copy_rate = card.copy_megabytes_per_second.min(card.memory_megabytes_per_second / 2);
+    // A copy reads card memory; the window that it writes is memory of the NI.
+    timing.copy_rate = card.copy_megabytes_per_second.min(card.memory_megabytes_per_second);
     timing.wire_rate = card.network_megabits_per_second / 8;
     let headers = u32::try_from(DATA_HEADER_LENGTH + CRC_LENGTH).unwrap_or(0);
     timing.packet_overhead = headers + FRAME_OVERHEAD;

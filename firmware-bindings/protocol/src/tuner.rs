@@ -30,7 +30,7 @@ const MAX_PARTS: u64 = 16;
 pub struct PathTiming {
     /// Time of a segment in the copy engine beside its bytes: o of the closed form. Default 200 ns, two descriptors.
     pub command: Nanos,
-    /// Rate of the copy engine (default 8500).
+    /// Rate of the copy engine (default 16,000).
     pub copy_rate: u64,
     /// Rate of the slowest link of the network (default 12500: 100 Gbit/s).
     pub wire_rate: u64,
@@ -49,7 +49,7 @@ impl Default for PathTiming {
     fn default() -> Self {
         Self {
             command: Nanos::new(200),
-            copy_rate: 8500,
+            copy_rate: 16_000,
             wire_rate: 12_500,
             packet_overhead: 84,
             turnaround: Nanos::new(2700),

@@ -143,7 +143,7 @@ fn contradictory_options_are_refused() {
         Error { kind: EndpointError::Option { .. }, .. }
     ));
     for change in [
-        &(|options: &mut EndpointOptions| options.ops = Some(1025)) as &dyn Fn(&mut EndpointOptions),
+        &(|options: &mut EndpointOptions| options.ops = Some(4097)) as &dyn Fn(&mut EndpointOptions),
         &|options| (options.ops, options.event_entries) = (Some(33), 128),
         &|options| options.registry_timeout = Some(Duration::from_millis(1029)),
         &|options| options.incarnation = Some(0),
@@ -260,7 +260,7 @@ fn removed_card_ends_endpoint() {
         // At least the event ring; also the channel's ring and the staging memory, if header blocks were in flight.
         assert!(stats.quarantined > 0, "{failure:?}: {error}: {stats:?}");
         let largest = card.memory().quarantined().iter().map(|record| record.length).max();
-        assert_eq!(largest, Some(4096 * 64), "the event ring: {:?}", card.memory().quarantined());
+        assert_eq!(largest, Some(16_384 * 64), "the event ring: {:?}", card.memory().quarantined());
         drop(card);
         net.network.fail(0, CardFailure::None);
         // The run bits could not be cleared, but the card cannot reach any memory.

@@ -51,7 +51,7 @@ fn registry_masks_are_drawn_and_match_words() {
 fn ops_shows_tries_ages_and_deadlines() {
     let report = listing("ops", &[]);
     let ops = report["ops"].as_array().unwrap();
-    assert_eq!((&report["in_use"], &report["capacity"]), (&Value::from(ops.len()), &Value::from(256)));
+    assert_eq!((&report["in_use"], &report["capacity"]), (&Value::from(ops.len()), &Value::from(4087)));
     assert!(!ops.is_empty());
     for op in ops {
         assert!(op["tries"].as_u64().unwrap() >= 1 && op["age_us"].is_number(), "{op}");
@@ -105,7 +105,7 @@ fn stats_shows_both_ends() {
 /// A transfer through a congested hop: the controlled list names the receiver, with its rate.
 #[test]
 fn ops_lists_controlled_receivers() {
-    let load = ["--size", "1MiB", "--reorder", "0", "--hop", "2Gbit", "--at", "80%", "--round-trip", "20us"];
+    let load = ["--size", "1MiB", "--reorder", "0", "--hop", "2Gbit", "--at", "90%", "--round-trip", "20us"];
     for (scheme, sender) in [("registry", "host"), ("adaptive-window", "card")] {
         for controller in [&[][..], &["--controller", "2"]] {
             let run = |json: &[&str]| {
