@@ -41,6 +41,7 @@
 pub mod backend;
 pub mod barrier;
 pub mod config;
+mod descriptors;
 pub mod dma;
 pub mod error;
 pub mod events;
@@ -62,6 +63,7 @@ pub mod wait;
 pub const FAULT_LOG: &str = "fpga::fault";
 
 pub use backend::Backend;
+pub use descriptors::keep_descriptors;
 pub use dma::{
     DmaBuffer, DmaPool, DmaPoolOptions, DmaPoolStats, IovaRange, MapRefused, QuarantineReason,
     QuarantineRecord, RegisteredMemory,
@@ -83,5 +85,5 @@ pub use log_limit::LogLimit;
 pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};
 pub use poll::poll_until;
-pub use process::{OtherProcess, Process, keep_descriptors};
+pub use process::{OtherProcess, Process};
 pub use wait::{Backoff, Deadline, Waited};

@@ -10,8 +10,6 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 
-use crate::OsError;
-
 /// Number of forks between the first process with a handle and this one, plus one; [`UNKNOWN`] if forks are not counted.
 static GENERATION: AtomicU32 = AtomicU32::new(UNKNOWN);
 /// The C library does not report forks: the numbers of processes are compared.
@@ -38,24 +36,6 @@ impl OtherProcess {
     pub const fn help(self) -> &'static str {
         "open the card in this process"
     }
-}
-
-/// Makes programs that this process starts inherit no descriptor above standard error: a parent may have left some open, and with them its
-/// pipes and locks.
-///
-/// # Errors
-/// Error of the system.
-pub fn keep_descriptors() -> Result<(), OsError> {
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let name = entry?.file_name();
-        if let Some(descriptor) =
-            name.to_str().and_then(|name| name.parse().ok()).filter(|number| *number > 2)
-        {
-            // SAFETY: the flag takes effect in `exec` only; the descriptor stays as it is for its owner. It fails for that of the folder.
-            unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
-        }
-    }
-    Ok(())
 }
 
 impl Process {
