@@ -552,7 +552,7 @@ impl Engine {
             ended = self.reap()?;
         }
         if self.ring.has_queued() {
-            if self.stopping.is_none() || self.end_stop() {
+            if self.stopping.is_none() || self.has_stopped()? {
                 self.post()?;
             }
         } else if let Some(error) = &self.failed {

@@ -111,8 +111,9 @@ impl Engine {
             return self.withdraw_after(ticket, |_| Err(ChannelError::PacketStarted));
         }
         let cancelled = self.withdraw_after(ticket, |engine| engine.try_halt(limit))?;
-        if cancelled.is_some() && !self.ring.is_running() {
-            self.end_stop();
+        // A transfer that ended meanwhile leaves a stop that no call waits for: the run ends early, and polls collect it.
+        if cancelled.is_some() && !self.has_stopped()? {
+            self.abandoned.push(0..0);
         }
         Ok(cancelled)
     }
@@ -161,6 +162,19 @@ impl Engine {
     /// Whether the engine was told to stop and no call has found it idle since.
     pub(crate) const fn is_stopping(&self) -> bool {
         self.stopping.is_some()
+    }
+
+    /// Whether no stop is in progress any more. An engine that has completed its last descriptor may still be about to stop, and would lose
+    /// the start of another run.
+    #[cold]
+    pub(super) fn has_stopped(&mut self) -> Result<bool, ChannelError> {
+        if self.stopping.is_none() {
+            return Ok(true);
+        }
+        if self.ring.is_running() || self.status()?.busy() {
+            return Ok(false);
+        }
+        Ok(self.end_stop())
     }
 
     /// Ends the stop of an engine without a run: abandoned transfers end. Returns false if there is a run.
@@ -270,6 +284,9 @@ impl Engine {
     pub(crate) fn abort(&mut self) -> Result<usize, ChannelError> {
         self.check_usable()?;
         if self.ring.operations() == 0 && !self.ring.is_open() {
+            if self.stopping.is_some() {
+                self.stop_and_confirm(IDLE_TIMEOUT_NS)?;
+            }
             self.end_stop();
             return Ok(0);
         }
