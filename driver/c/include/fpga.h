@@ -18,7 +18,7 @@
  *   Single: all other handles belong to one thread at a time, which may change from call to call. A call while another thread is in a call
  *   with the same handle returns FPGA_ERROR_CONCURRENT at once and does nothing.
  *   Closing a handle ends the wait of another thread with it: that wait returns FPGA_ERROR_HANDLE, some milliseconds later. Functions that
- *   cancel, abort or stop do so too: that wait returns FPGA_ERROR_CANCELLED, and can be repeated for what is still in flight. They begin when
+ *   cancel, abort, reset or stop do so too: that wait returns FPGA_ERROR_CANCELLED, and can be repeated for what is still in flight. They begin when
  *   the other thread has left the handle; FPGA_ERROR_CONCURRENT if it is in a call for longer than 10 s.
  *   Time: a wait that is ended early returns within 50 ms. A blocking copy does, too, although its engine may need longer to stop. Closing,
  *   cancelling, aborting and resetting wait until the engine has stopped, up to 2 s (idle_timeout_ns of fpga_open_options), if it does not
@@ -476,7 +476,7 @@ fpga_status fpga_stream_release(fpga_channel stream);
 fpga_status fpga_stream_receive(fpga_channel stream, void *data, size_t capacity, uint64_t timeout_ns, size_t *length);
 
 /* C2H: posts no more buffers. The channel stops when the open descriptor is closed, by a packet on some cards; packets that arrive until
- * then can be taken. fpga_abort lets the stream start again. */
+ * then can be taken: wait again after FPGA_ERROR_CANCELLED. fpga_abort lets the stream start again. */
 fpga_status fpga_stream_stop(fpga_channel stream);
 
 /* Writes the counters of a stream. size is sizeof *statistics. */
@@ -560,7 +560,7 @@ fpga_status fpga_cdma_copy(fpga_cdma cdma, uint64_t source, uint64_t destination
 /* Reads the status register (PG034, CDMASR), and whether the engine is idle, and has failed. All may be NULL. */
 fpga_status fpga_cdma_get_status(fpga_cdma cdma, uint32_t *status, uint32_t *idle, uint32_t *failed);
 
-/* Resets the engine. FPGA_ERROR_WEDGED if the reset does not end. */
+/* Resets the engine. A copy of another thread ends with FPGA_ERROR_CANCELLED. FPGA_ERROR_WEDGED if the reset does not end. */
 fpga_status fpga_cdma_reset(fpga_cdma cdma);
 
 /* A ring of copies keeps the engine busy without pauses, on builds with scatter-gather. The functions above return FPGA_ERROR_IN_USE while

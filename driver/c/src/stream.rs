@@ -364,7 +364,11 @@ fn receive(
 /// Posts no more buffers.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_stream_stop(channel: u64) -> Status {
-    call(|| receiving(channel, |stream, _, _| Ok(stream.stop()?)))
+    call(|| {
+        handle::with_claimed(channel, |channel: &mut Channel| {
+            receiver(channel, |stream, _, _| Ok(stream.stop()?))
+        })
+    })
 }
 
 /// Stops the stream and drops what was posted.
