@@ -18,8 +18,8 @@
  *   Single: all other handles belong to one thread at a time, which may change from call to call. A call while another thread is in a call
  *   with the same handle returns FPGA_ERROR_CONCURRENT at once and does nothing.
  *   Closing a handle ends the wait of another thread with it: that wait returns FPGA_ERROR_HANDLE, some milliseconds later. Functions that
- *   cancel, abort, reset or stop do so too: that wait returns FPGA_ERROR_CANCELLED, and can be repeated for what is still in flight. They begin when
- *   the other thread has left the handle; FPGA_ERROR_CONCURRENT if it is in a call for longer than 10 s.
+ *   cancel, abort, reset or stop do so too: that wait returns FPGA_ERROR_CANCELLED, and can be repeated for what is still in flight. They
+ *   begin when the other thread has left the handle; FPGA_ERROR_CONCURRENT if it is in a call for longer than 10 s.
  *   Time: a wait that is ended early returns within 50 ms. A blocking copy does, too, although its engine may need longer to stop. Closing,
  *   cancelling, aborting and resetting wait until the engine has stopped, up to 2 s (idle_timeout_ns of fpga_open_options), if it does not
  *   answer; so does the next copy with that engine, within its own time.
@@ -984,8 +984,8 @@ fpga_status fpga_frame_free(fpga_frame frame);
 fpga_status fpga_subscriber_open(fpga_endpoint endpoint, const char *address, const fpga_subscriber_options *options, size_t size,
                                  fpga_subscriber *subscriber);
 
-/* Writes the next event, FPGA_EVENT_NONE if there is none. Never waits. size is sizeof *event. FPGA_ERROR_PEER if the publisher does not
- * answer any more. */
+/* Writes the next event, FPGA_EVENT_NONE if there is none. Never waits. size is sizeof *event, and has to contain the member frame.
+ * FPGA_ERROR_PEER if the publisher does not answer any more. */
 fpga_status fpga_subscriber_poll(fpga_subscriber subscriber, fpga_frame_event *event, size_t size);
 
 /* Waits for the next event. FPGA_ERROR_TIMED_OUT. */

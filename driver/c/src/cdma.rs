@@ -168,7 +168,5 @@ pub(crate) extern "C" fn fpga_cdma_get_status(
 /// Resets the engine. A copy of another thread ends.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_cdma_reset(cdma: u64) -> Status {
-    call(|| {
-        handle::with_claimed(cdma, |engine: &mut CopyEngine| simple(engine, |cdma| Ok(cdma.reset()?)))
-    })
+    call(|| handle::with_claimed(cdma, |engine: &mut CopyEngine| simple(engine, |cdma| Ok(cdma.reset()?))))
 }

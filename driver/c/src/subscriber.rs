@@ -205,11 +205,22 @@ fn report(found: Option<CEvent>, event: *mut CEvent, size: usize) -> Result<(), 
     write_struct(event, size, &found.unwrap_or(nothing))
 }
 
+/// Clears the event of a caller.
+///
+/// # Errors
+/// [`Status::Argument`] if it is null, or has no space for a frame: the frame would stay open, and its slot in use.
+fn check_event(event: *mut CEvent, size: usize) -> Result<(), Failure> {
+    if size < core::mem::offset_of!(CEvent, sequence) {
+        return Err(Failure::argument("the event has no space for a frame; pass sizeof(fpga_frame_event)"));
+    }
+    report(None, event, size)
+}
+
 /// Returns the next event if there is one.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_subscriber_poll(subscriber: u64, event: *mut CEvent, size: usize) -> Status {
     call(|| {
-        report(None, event, size)?;
+        check_event(event, size)?;
         handle::with(subscriber, |subscriber: &mut AnySubscriber| report(next(subscriber)?, event, size))
     })
 }
@@ -223,7 +234,7 @@ pub(crate) extern "C" fn fpga_subscriber_wait(
     size: usize,
 ) -> Status {
     call(|| {
-        report(None, event, size)?;
+        check_event(event, size)?;
         let (began, limit) = (std::time::Instant::now(), duration(timeout_ns));
         with_wait(subscriber, core::ptr::null(), |subscriber: &mut AnySubscriber| {
             loop {

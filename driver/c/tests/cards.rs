@@ -128,7 +128,7 @@ fn waits_end_on_each_card() {
 }
 
 #[test]
-#[ignore = "long: 60 s: every wait in every way on every kind of card; engines that do not stop"]
+#[ignore = "long: 12 s: every wait in every way on every kind of card; engines that do not stop"]
 fn waits_end_in_every_way_on_every_card() {
     waits_end(["3", "3", "3"]);
 }

@@ -340,12 +340,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Looks whether the card is present, at most every 50 ms. For loops that poll without a wait: an idle endpoint does not access the card.
+    /// Reads a register to find out whether the card is present. For loops that wait for something else, some times per second: an idle
+    /// endpoint does not access the card.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`] if the card is gone.
-    pub fn check_card(&mut self) -> Result<(), Error<EndpointError>> {
-        self.check_presence(self.time(), false).at(|| self.place())
+    pub fn check_card(&self) -> Result<(), Error<EndpointError>> {
+        self.read_identifier().at(|| self.place())
     }
 
     /// Waits until the transfer has ended. Completions of other transfers remain available. After a short time without work this thread

@@ -178,6 +178,11 @@ impl Endpoint {
             return Ok(());
         }
         self.presence_checked = Some(now);
+        self.read_identifier()
+    }
+
+    /// Reads a register to find out whether the card is present.
+    pub(super) fn read_identifier(&self) -> Result<(), EndpointError> {
         let missing = match IrqBlock::IDENTIFIER.read(self.card.dma_bar(), IRQ_BASE) {
             Ok(identifier) if identifier.into_bits() != u32::MAX => return Ok(()),
             Ok(_) => MmioError::Gone { at: IrqBlock::IDENTIFIER.address(IRQ_BASE) },

@@ -122,6 +122,9 @@ int main(void)
     DO(fpga_frame_write(frame, "text", 4));
     DO(fpga_frame_free(frame));
     EXPECT(fpga_subscriber_wait(readers[0].handle, 1000000, &event, sizeof event), FPGA_ERROR_TIMED_OUT);
+    /* A frame whose handle the event cannot take would keep its slot. */
+    EXPECT(fpga_subscriber_wait(readers[0].handle, 0, &event, 8), FPGA_ERROR_ARGUMENT);
+    EXPECT(fpga_subscriber_poll(readers[0].handle, &event, 8), FPGA_ERROR_ARGUMENT);
     HOLDS(event.kind == FPGA_EVENT_NONE);
     for (turn = 1; !readers[0].ended || !readers[1].ended; turn++) {
         if (number < FRAMES && turn % 100 == 0)

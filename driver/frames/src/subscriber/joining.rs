@@ -19,6 +19,9 @@ use crate::sequence::Sequence;
 /// Number of events of a status, which is a transfer of one segment.
 const STATUS_EVENTS: u64 = 3;
 
+/// Interval in which a node that joins looks whether its card is present. On the wall clock, as the conversation: virtual time may stand still.
+const PRESENCE_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Bootstrap conversation with a publisher that never blocks: for programs that drive both sides.
 ///
 /// Dropping it ends the conversation and closes the endpoint.
@@ -28,6 +31,8 @@ pub struct Joining {
     options: SubscriberOptions,
     endpoint: Option<Endpoint>,
     stream_parameters: Option<StreamParameters>,
+    /// Time of the last look whether the card is present.
+    looked: Instant,
 }
 
 /// Checks that the event ring holds the events of all slots and of everything else, so that a program that does not poll for a while loses
@@ -59,7 +64,7 @@ impl Joining {
         }
         let hello = Hello { node: endpoint.node().get(), incarnation: endpoint.incarnation().get() };
         let talk = BootstrapClient::begin(address, hello, options.patience, Instant::now())?;
-        Ok(Self { talk, options, endpoint: Some(endpoint), stream_parameters: None })
+        Ok(Self { talk, options, endpoint: Some(endpoint), stream_parameters: None, looked: Instant::now() })
     }
 
     /// Whether the publisher has not answered yet.
@@ -86,9 +91,13 @@ impl Joining {
     /// # Errors
     /// See [`JoinError`]. The endpoint is closed in this case.
     pub fn poll(&mut self) -> Result<Option<Subscriber>, JoinError> {
-        match self.talk.poll(Instant::now())? {
+        let now = Instant::now();
+        match self.talk.poll(now)? {
             Step::Nothing => {
-                if let Some(endpoint) = &mut self.endpoint {
+                if let Some(endpoint) = &self.endpoint
+                    && now.saturating_duration_since(self.looked) >= PRESENCE_INTERVAL
+                {
+                    self.looked = now;
                     endpoint.check_card().map_err(super::SubscriberError::from)?;
                 }
             }
