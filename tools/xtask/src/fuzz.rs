@@ -120,6 +120,8 @@ fn one(root: &Path, programs: &Path, target: &str, seconds: u32) -> Result<bool,
         .arg(&found)
         .args(committed.is_dir().then_some(&committed))
         .arg(format!("-max_total_time={seconds}"))
+        // An input that takes longer is a hang. Usually, an input takes milliseconds.
+        .arg("-timeout=60")
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .stdin(Stdio::null())
         .output()
