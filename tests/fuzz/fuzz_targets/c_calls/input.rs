@@ -154,7 +154,7 @@ pub(crate) struct World {
     pub(crate) pages: Option<Pages>,
     pub(crate) closing: u64,
     pub(crate) consumed: Option<Consumed>,
-    /// What the current call writes if it succeeds: a new handle, the event that may have a frame, and others.
+    /// Results of the current call if it succeeds: a new handle, an event that may have a frame, and others.
     pub(crate) created: Option<*const u64>,
     pub(crate) event: Option<*const u64>,
     pub(crate) region: Option<*const Region>,
