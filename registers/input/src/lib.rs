@@ -42,7 +42,7 @@ impl FileKind {
     /// A list of flows of a scenario.
     pub const FLOW_LIST: Self = Self { name: "flow list", limit: 64 * MIB };
     /// A register map (`--map`).
-    pub const REGISTER_MAP: Self = Self { name: "register map", limit: 4 * MIB };
+    pub const REGISTER_MAP: Self = Self { name: "register map", limit: 8 * MIB };
     /// A register log (`--record`, `replay`).
     pub const REGISTER_LOG: Self = Self { name: "register log", limit: GIB };
 

@@ -390,7 +390,7 @@ fn endless_or_oversized_file_is_refused_by_limit() {
     let served = crate::support::Served::start();
     let control = served.control();
     let (small, scenario) = (large("small.yaml", (1 << 20) + 1), large("scenario.yaml", (16 << 20) + 1));
-    let (map, log) = (large("map.yaml", (4 << 20) + 1), large("log", (1 << 30) + 1));
+    let (map, log) = (large("map.yaml", (8 << 20) + 1), large("log", (1 << 30) + 1));
     let commands = |config: &str, card: &str, plan: &str, scenario: &str, map: &str, log: &str| {
         let card_of = format!("mock:{card}");
         [
@@ -418,7 +418,7 @@ fn endless_or_oversized_file_is_refused_by_limit() {
         let (limit, size) = match words[0].as_str() {
             "sim" => ("16777216 (16 MiB)", "16777217 bytes"),
             "replay" => ("1073741824 (1 GiB)", "1073741825 bytes"),
-            _ if words[1] == "--map" => ("4194304 (4 MiB)", "4194305 bytes"),
+            _ if words[1] == "--map" => ("8388608 (8 MiB)", "8388609 bytes"),
             _ => ("1048576 (1 MiB)", "1048577 bytes"),
         };
         run(&words, &[&name(dir.path()), size, limit, "; check that"]);
