@@ -174,6 +174,8 @@ impl Engine {
         if self.ring.is_running() || self.status()?.busy() {
             return Ok(false);
         }
+        // With descriptor credits, a run stays open after its last descriptor. Its engine has stopped: the next descriptors start another.
+        self.ring.halt();
         Ok(self.end_stop())
     }
 

@@ -169,7 +169,10 @@ fn cancel(context: &mut CaseContext<'_>) -> Verdict {
     for way in opened.ways() {
         let mut lane = lane(&opened, way)?;
         let cases = [(0, 0), (1, 10), (3, 40), (4, 0), (2, 90), (0, 10), (2, 40), (4, 60)];
-        for (number, (victim, step)) in cases.into_iter().enumerate() {
+        // In virtual time, the stop of the last posted transfer is requested at every moment, also while its last descriptor is executed.
+        let steps = if context.real_time() { 0..0 } else { 80..140 };
+        let sweep = steps.flat_map(|step| [(4, 0), (3, step)]);
+        for (number, (victim, step)) in cases.into_iter().chain(sweep).enumerate() {
             let flight = Flight::begin(context, &opened, &mut lane, 5, step);
             let ticket = flight.ticket(victim);
             let cancelled = if number % 2 == 0 {
