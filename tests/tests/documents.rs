@@ -338,9 +338,9 @@ fn words_after<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a s
 }
 
 /// Commands of cargo itself that documents name; all others are aliases of this workspace.
-const CARGO_COMMANDS: [&str; 13] = [
-    "add", "bench", "build", "check", "clippy", "deny", "doc", "fmt", "install", "publish", "run", "test",
-    "tree",
+const CARGO_COMMANDS: [&str; 14] = [
+    "add", "bench", "build", "check", "clippy", "deny", "doc", "fmt", "install", "mutants", "publish", "run",
+    "test", "tree",
 ];
 
 #[test]

@@ -53,7 +53,6 @@ pub(crate) fn files(root: &Path) -> Vec<String> {
 fn is_excluded(file: &str) -> bool {
     // Figures name the benchmarks of the measured commit.
     ["docs/dev/words.yaml", "docs/benchmarks/building-blocks.md", "BENCHMARKS.md"].contains(&file)
-        || file.starts_with("tests/mutants")
 }
 
 fn is_test(file: &str) -> bool {

@@ -10,7 +10,6 @@ mod graph;
 mod libfabric;
 mod long;
 mod manual;
-mod mutants;
 mod netns;
 mod package;
 mod python;
@@ -70,8 +69,6 @@ enum Command {
     Long(long::Options),
     /// Build the manual as an HTML book and check its links (needs mdBook).
     Manual(manual::Options),
-    /// Test mutants of the changed code; fail if one survives without a reason in tests/mutants (needs cargo-mutants).
-    Mutants(mutants::Options),
     /// Run all checks of continuous integration: .ci/run.
     Ci,
 }
@@ -99,8 +96,6 @@ enum TaskError {
     Long(#[from] long::LongError),
     #[error(transparent)]
     Manual(#[from] manual::ManualError),
-    #[error(transparent)]
-    Mutants(#[from] mutants::MutantsError),
     #[error(transparent)]
     Startup(#[from] startup::StartupError),
     #[error("{}: {source}", path.display())]
@@ -166,7 +161,6 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Long(options) => long::run(&root, options)?,
         Command::Startup(options) => startup::run(&root, options)?,
         Command::Manual(options) => manual::run(&root, options)?,
-        Command::Mutants(options) => mutants::run(&root, options)?,
         Command::Soak { arguments } => soak(&root, arguments)?,
         Command::Streams { frames, seed, in_process } => streams(&root, *frames, *seed, *in_process)?,
         Command::Ci => ci::run(&root)?,

@@ -23,11 +23,7 @@ const SCRIPTS: &[&str] = &["postinst", "prerm", "postrm"];
 /// Schemas of files, for editors: title, source, and destination.
 pub(super) const SCHEMAS: &[(&str, &str, &str)] = &[
     ("Register map", "registers/map/register-map.schema.json", "usr/share/fpgactl/register-map.schema.json"),
-    (
-        "Simulation scenario",
-        "examples/scenarios/scenario.schema.json",
-        "usr/share/fpgactl/scenario.schema.json",
-    ),
+    ("Simulation scenario", "tools/netsim/scenario.schema.json", "usr/share/fpgactl/scenario.schema.json"),
 ];
 /// Folders of sample files, which are installed completely beside the manual.
 pub(super) const SAMPLES: &[&str] = &["examples/scenarios", "examples/maps", "examples/cards"];
