@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::recovery::RecoveryLevel;
+use fpga_driver::recovery::{RecoveryLevel, RecoveryOptions};
 use fpga_driver::{CardAddr, WaitOptions};
 use fpga_registers::BarOffset;
 
@@ -146,6 +146,29 @@ fn silent_register_has_a_completion_timeout_by_default() {
     assert_eq!(card.dma_bar().read32(BarOffset::new(0)).unwrap() >> 20, 0x1FC);
     write(&card, 0, 5, b"still here");
     assert_eq!(read(&card, 0, 5, 10), b"still here");
+    drop(card);
+    simulation.end();
+}
+
+/// While a read waits for the design, without limit here, the other accesses of the program are answered; a reset ends it.
+#[test]
+fn silent_register_holds_up_no_other_access() {
+    let Some(simulation) = Simulation::start(&["+fpga_read_timeout=0"]) else { return };
+    let card = simulation.card();
+    std::thread::scope(|scope| {
+        let silent = card.user_bar().unwrap();
+        let read = scope.spawn(|| silent.read32(BarOffset::new(0x1000)));
+        for round in 0..20 {
+            assert_eq!(card.dma_bar().read32(IDENTIFIER).unwrap() >> 20, 0x1FC);
+            write(&card, 0, round, b"still here");
+            assert_eq!(self::read(&card, 0, round, 10), b"still here");
+        }
+        assert!(!read.is_finished());
+        card.recover_with(&RecoveryOptions::default().at_least(RecoveryLevel::Function).force(true)).unwrap();
+        // The handle is stale after the reset.
+        let ended = read.join().unwrap();
+        assert!(ended.is_err() || ended == Ok(u32::MAX), "{ended:?}");
+    });
     drop(card);
     simulation.end();
 }

@@ -7,7 +7,7 @@
 //!
 //! | Module | Content |
 //! |---|---|
-//! | [`Session`] | answers one client's messages: no socket, no thread |
+//! | [`Session`] | answers one client's messages: no socket, and a thread only for reads that wait for a design |
 //! | [`CardServer`] | the socket: one client at a time, one after the other; drives the card between their messages |
 //! | [`Listener`] | socket file in the file system |
 //!
@@ -24,6 +24,7 @@ mod irqs;
 mod listener;
 mod server;
 mod session;
+mod slow_reads;
 mod wait_budget;
 
 pub(crate) use alarm::ServerAlarm;

@@ -145,6 +145,10 @@ impl Design for Ports {
         self.with_stream(channel, |port, _| port.stop());
     }
 
+    fn has_slow_reads(&self) -> bool {
+        true
+    }
+
     fn read_register(&self, offset: u64) -> u32 {
         self.access_register(LiteAccess { at: offset, value: None, strobes: 0 }, Some(self.read_limit()))
     }

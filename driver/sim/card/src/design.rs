@@ -120,6 +120,12 @@ pub trait Design: fmt::Debug + Send + Sync {
         self.write(AxiAccess { unit: Unit::Xdma, at, fixed: None }, from)
     }
 
+    /// Whether reads of registers and of the bypass BAR may wait long for a response, so that the host's other accesses are answered
+    /// meanwhile.
+    fn has_slow_reads(&self) -> bool {
+        false
+    }
+
     /// Reads the register at byte `offset`, a multiple of 4, of the AXI-Lite master (user BAR).
     fn read_register(&self, offset: u64) -> u32;
 
@@ -196,6 +202,12 @@ impl DesignAccess {
             BarRole::Dma => return None,
         };
         Some(Self { design, target })
+    }
+
+    /// Whether a read may wait long ([`Design::has_slow_reads`]).
+    #[must_use]
+    pub fn has_slow_reads(&self) -> bool {
+        self.design.has_slow_reads()
     }
 
     /// Reads `into.len()` bytes. An error response reads as all ones.

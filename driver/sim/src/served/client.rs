@@ -222,6 +222,11 @@ impl ClientConnection {
         !self.exchange().deferred.is_empty() || self.connection.is_readable().unwrap_or(true)
     }
 
+    /// Ends the connection for both sides.
+    pub(super) fn shut_down(&self) {
+        self.connection.shut_down();
+    }
+
     pub(super) fn send(&self, message: &[u8]) -> Result<(), ClientError> {
         let mut exchange = self.exchange();
         let began = Instant::now();

@@ -5,6 +5,7 @@ use super::client::ClientConnection;
 use super::device;
 use super::error::RequestError;
 use super::irqs::{self, LineUnmask};
+use super::slow_reads::{SlowRead, SlowReads};
 use crate::dma::ClientMemory;
 use crate::network::SimNetwork;
 use crate::state::{CardFailure, Slot};
@@ -50,8 +51,10 @@ pub struct Session {
     /// Buffer for read data, kept to reuse its memory.
     data: Vec<u8>,
     refused: u64,
-    /// Connection for memory that the client maps without a file.
+    /// Connection for memory that the client maps without a file, and for the replies of slow reads.
     peer: Option<Arc<ClientConnection>>,
+    /// Thread of slow reads, once there was one.
+    slow_reads: Option<SlowReads>,
     /// The client's descriptor for unmasking INTx, beside messages.
     line: Option<LineUnmask>,
     log: Arc<LogLimit>,
@@ -75,6 +78,7 @@ impl Session {
             data: Vec::new(),
             refused: 0,
             peer: None,
+            slow_reads: None,
             line: None,
             log,
         };
@@ -160,7 +164,7 @@ impl Session {
         let start = out.len();
         let answered = Request::decode(header.command, body)
             .map_err(RequestError::from)
-            .and_then(|request| self.request(header.id, &request, fds, out));
+            .and_then(|request| self.request((header.id, no_reply), &request, fds, out));
         let Err(error) = answered else {
             if no_reply {
                 out.truncate(start);
@@ -178,7 +182,7 @@ impl Session {
 
     fn request(
         &mut self,
-        id: u16,
+        (id, no_reply): (u16, bool),
         request: &Request<'_>,
         mut fds: Vec<OwnedFd>,
         out: &mut Vec<u8>,
@@ -199,7 +203,7 @@ impl Session {
             encode_reply(id, &Reply::Version(self.negotiate(version)?), out);
             return Ok(());
         }
-        if self.has_design && self.with_design(id, request, out)? {
+        if self.has_design && self.with_design((id, no_reply), request, out)? {
             return Ok(());
         }
         let mut data = std::mem::take(&mut self.data);
@@ -273,10 +277,10 @@ impl Session {
     }
 
     /// Makes the register accesses of `request` that a design outside the model answers: without the lock, so that the card works and
-    /// answers other accesses meanwhile. Returns `false` if the card itself answers.
+    /// answers other accesses meanwhile. Returns `false` if the card itself answers. The reply to a slow read follows later.
     fn with_design(
         &mut self,
-        id: u16,
+        (id, no_reply): (u16, bool),
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, RequestError> {
@@ -285,6 +289,14 @@ impl Session {
                 let count = usize::try_from(access.count).unwrap_or(0);
                 let Some(answering) = self.design_access(access.region, access.offset, count, None)? else {
                     return Ok(false);
+                };
+                let answering = if !no_reply && answering.has_slow_reads() {
+                    match self.read_later(SlowRead { id, access: *access, design: answering }) {
+                        Ok(()) => return Ok(true),
+                        Err(SlowRead { design, .. }) => design,
+                    }
+                } else {
+                    answering
                 };
                 let mut data = std::mem::take(&mut self.data);
                 data.clear();
@@ -316,6 +328,19 @@ impl Session {
                 Ok(true)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// Executes a read on the thread of slow reads. Returns the read if there is no such thread.
+    fn read_later(&mut self, read: SlowRead) -> Result<(), SlowRead> {
+        let Some(peer) = &self.peer else { return Err(read) };
+        if self.slow_reads.is_none() {
+            // Without a thread, other requests wait.
+            self.slow_reads = SlowReads::start(&self.network, self.card, peer).ok();
+        }
+        match &self.slow_reads {
+            Some(reads) => reads.queue(read),
+            None => Err(read),
         }
     }
 
@@ -427,6 +452,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        // Before the card is made idle.
+        self.slow_reads = None;
         if self.network.is_own() {
             self.close();
         }

@@ -87,11 +87,13 @@ impl Client {
         Self { connection: Connection::connect(path, LONG).unwrap(), id: 0, body: Vec::new() }
     }
 
-    pub(crate) fn send(&mut self, request: &Request<'_>, no_reply: bool, fds: &[BorrowedFd<'_>]) {
+    /// Sends a request and returns its number.
+    pub(crate) fn send(&mut self, request: &Request<'_>, no_reply: bool, fds: &[BorrowedFd<'_>]) -> u16 {
         let mut out = Vec::new();
         self.id = self.id.wrapping_add(1);
         encode_request(self.id, no_reply, request, &mut out);
         self.connection.send(&out, fds, LONG).unwrap();
+        self.id
     }
 
     pub(crate) fn receive(&mut self) -> Result<(Header, &[u8]), SocketError> {

@@ -9,4 +9,5 @@ mod interrupts;
 mod memory;
 mod messages;
 mod protocol;
+mod slow_reads;
 mod socket;

@@ -12,7 +12,7 @@ use fpga_vfio_user::wire::{Command, SparseArea, Version, dma_map_flags, region};
 use fpga_vfio_user::{VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 
 use crate::alone;
-use crate::server::{BAR, Device, LONG_TIMEOUT, Server, ServerRequest};
+use crate::server::{BAR, Device, LONG_TIMEOUT, Server, ServerFault, ServerRequest};
 
 const COMMAND: usize = 4;
 const MEMORY: u8 = 2;
@@ -72,6 +72,59 @@ fn client_device_open_use_close() {
         ),
         "{left}"
     );
+    server.finish();
+}
+
+/// A read that the server answers late holds up nothing of other threads, and gets its own reply.
+#[test]
+fn client_requests_pass_outstanding_read() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let backend = open(&server);
+    let bar = backend.open_bar(0).unwrap();
+    server.with(|device| device.twist = Some((Command::REGION_READ, ServerFault::HoldReply)));
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| bar.read32(BarOffset::new(4)));
+        while server.with(|device| device.held.is_none()) {
+            std::thread::yield_now();
+        }
+        // Reads, writes and requests of other kinds, of this thread and another one.
+        for _ in 0..2 {
+            assert_eq!(config::identity(&backend).unwrap(), (0x10EE, 0x9038));
+            assert_eq!(bar.read32(BarOffset::new(8)).unwrap(), 0x0B0A_0908);
+            bar.write32(BarOffset::new(16), 7).unwrap();
+            let other = scope.spawn(|| bar.read32(BarOffset::new(12)));
+            assert_eq!(other.join().unwrap(), Ok(0x0F0E_0D0C));
+            backend.reset(ResetLevel::Hot).unwrap_err();
+        }
+        assert!(!late.is_finished());
+        server.with(Device::send_held);
+        assert_eq!(late.join().unwrap(), Ok(0x0706_0504));
+    });
+    drop((bar, backend));
+    server.finish();
+}
+
+/// Threads with requests outstanding at the same time each get their own replies.
+#[test]
+fn client_threads_get_their_own_replies() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let backend = open(&server);
+    let bar = backend.open_bar(0).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let bar = &bar;
+            scope.spawn(move || {
+                for round in 0..400_u32 {
+                    let at = 64 * thread + 4 * u8::try_from(round % 16).unwrap();
+                    let value = u32::from_le_bytes([at, at + 1, at + 2, at + 3]);
+                    assert_eq!(bar.read32(BarOffset::new(at.into())), Ok(value));
+                }
+            });
+        }
+    });
+    drop((bar, backend));
     server.finish();
 }
 

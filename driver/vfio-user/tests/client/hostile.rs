@@ -277,6 +277,34 @@ fn hostile_late_reply_leaves_card_usable() {
     server.finish();
 }
 
+/// A request without a reply fails after the limit, and costs no other request its answer.
+#[test]
+fn hostile_unanswered_read_does_not_make_server_slow() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let backend = open(&server, Duration::from_secs(1)).unwrap();
+    let bar = backend.open_bar(0).unwrap();
+    let read = || bar.read32(BarOffset::new(4));
+    server.with(|device| device.twist = Some((Command::REGION_READ, ServerFault::HoldReply)));
+    std::thread::scope(|scope| {
+        let late = scope.spawn(read);
+        while server.with(|device| device.held.is_none()) {
+            std::thread::yield_now();
+        }
+        while !late.is_finished() {
+            assert_eq!(read(), Ok(0x0706_0504));
+        }
+        let error = late.join().unwrap().unwrap_err();
+        assert!(matches!(error, MmioError::Server { source, .. } if source.is_timed_out()), "{error:?}");
+    });
+    assert_eq!(read(), Ok(0x0706_0504));
+    server.with(Device::send_held);
+    assert_eq!(read(), Ok(0x0706_0504));
+    drop(bar);
+    drop(backend);
+    server.finish();
+}
+
 /// A server that takes no more messages: posted writes fail when the socket is full, and those that succeeded arrive once, in order.
 #[test]
 fn hostile_full_socket_loses_and_repeats_no_write() {
