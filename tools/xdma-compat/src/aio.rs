@@ -1,11 +1,11 @@
 //! Asynchronous I/O on device files (`io_submit(2)`).
 //!
-//! A transfer is executed when it is submitted; `io_getevents` reports it. The kernel knows nothing of these events, so the supervisor keeps
+//! A transfer is executed when it is submitted, and so are requests on ordinary files in the same list; `io_getevents` reports it. The kernel knows nothing of these events, so the supervisor keeps
 //! them, and waits for a program that has a device file open, until there are some.
 
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::completions::{Context, EVENT_BYTES};
 use crate::files::duplicate;
@@ -13,6 +13,7 @@ use crate::layout::{half, put, word};
 use crate::listener::{Answer, Call};
 use crate::memory::Part;
 use crate::node::Node;
+use crate::ordinary::{self, Operation};
 use crate::process::{self, Wait};
 use crate::registers::Access;
 use crate::server::{Reply, Supervisor, Turn};
@@ -41,55 +42,76 @@ impl Request {
     fn descriptor(&self) -> u64 {
         half(&self.bytes, 20).into()
     }
+
+    /// Number of the operation (`linux/aio_abi.h`).
+    fn opcode(&self) -> u32 {
+        half(&self.bytes, 16) & 0xFFFF
+    }
+
+    /// What the request does: IOCB_CMD_PREAD, PWRITE, FSYNC, FDSYNC, PREADV, PWRITEV.
+    fn operation(&self) -> Result<Operation, Errno> {
+        match self.opcode() {
+            0 | 7 => Ok(Operation::Read),
+            1 | 8 => Ok(Operation::Write),
+            2 => Ok(Operation::Sync),
+            3 => Ok(Operation::SyncData),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Whether the request names a list of buffers.
+    fn has_list(&self) -> bool {
+        matches!(self.opcode(), 7 | 8)
+    }
 }
 
 impl Supervisor {
-    /// `io_submit`: the first requests, as far as they are on device files.
+    /// `io_submit`: all requests of a list with a device file, up to one that cannot be executed here.
     pub(crate) fn submit(&self, call: &Call, turn: &mut Turn<'_>) -> Answer {
         let [number, count, list, ..] = call.arguments;
         let memory = self.memory(call);
+        if !self.has_device_file(call, count, list) {
+            return Answer::Continue;
+        }
         let mut done = 0;
         for index in 0..count.min(MAX_REQUESTS) {
             let address = memory.value(list.wrapping_add(8 * index)).map(u64::from_ne_bytes);
             let request = address.and_then(|address| Ok(Request { address, bytes: memory.value(address)? }));
-            let found = request.and_then(|request| {
-                Ok(self.files.find(call.thread, request.descriptor())?.map(|open| (request, open)))
-            });
-            match found {
-                Ok(Some((request, open))) => {
-                    if let Err(error) = self.take_over(call, number) {
-                        return if done > 0 { Answer::Value(done) } else { Answer::Failure(error) };
-                    }
-                    let result = match self.execute(call, &request, open, turn) {
-                        Ok(moved) => moved.cast_signed(),
-                        Err(Errno::INVAL) => {
-                            return if done > 0 {
-                                Answer::Value(done)
-                            } else {
-                                Answer::Failure(Errno::INVAL)
-                            };
-                        }
-                        Err(error) => i64::from(-error.raw_os_error()),
-                    };
-                    if let Err(error) = self.complete(call, number, &request, result) {
-                        return Answer::Failure(error);
-                    }
-                    done += 1;
-                }
+            let submitted = request.and_then(|request| self.submit_one(call, number, &request, turn));
+            match submitted {
+                Ok(()) => done += 1,
                 // Programs submit the remaining ones again.
-                _ if done > 0 => break,
-                Ok(None) if self.others_are_ours(call, count, list) => {
-                    tracing::error!("one io_submit with a device file behind other files is not supported");
-                    return Answer::Failure(Errno::INVAL);
-                }
-                _ => return Answer::Continue,
+                Err(_) if done > 0 => break,
+                Err(error) => return Answer::Failure(error),
             }
         }
-        if done == 0 { Answer::Continue } else { Answer::Value(done) }
+        Answer::Value(done)
+    }
+
+    /// Executes a request. A failure that the kernel reports at once is an error here; others are reported by the event.
+    fn submit_one(
+        &self,
+        call: &Call,
+        number: u64,
+        request: &Request,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Errno> {
+        let found = self.files.find(call.thread, request.descriptor())?;
+        self.take_over(call, number)?;
+        let result = match found {
+            Some(open) => self.execute(call, request, open, turn),
+            None => self.execute_ordinary(call, request, turn),
+        };
+        let result = match result {
+            Ok(moved) => moved.cast_signed(),
+            Err(error @ (Errno::INVAL | Errno::BADF)) => return Err(error),
+            Err(error) => i64::from(-error.raw_os_error()),
+        };
+        self.complete(call, number, request, result)
     }
 
     /// Whether any request of a list is on a device file.
-    fn others_are_ours(&self, call: &Call, count: u64, list: u64) -> bool {
+    fn has_device_file(&self, call: &Call, count: u64, list: u64) -> bool {
         let memory = self.memory(call);
         (0..count.min(MAX_REQUESTS)).any(|index| {
             let address = memory.value(list.wrapping_add(8 * index)).map(u64::from_ne_bytes);
@@ -110,26 +132,46 @@ impl Supervisor {
         if !matches!(open.file.node, Node::H2c(_) | Node::C2h(_)) {
             return Err(Errno::INVAL);
         }
-        let bytes = &request.bytes;
-        let (buffer, length, offset) = (word(bytes, 24), word(bytes, 32), word(bytes, 40));
-        // Operations: IOCB_CMD_PREAD, PWRITE, PREADV, PWRITEV (`linux/aio_abi.h`).
-        let (access, list) = match half(bytes, 16) & 0xFFFF {
-            0 => (Access::Read, false),
-            1 => (Access::Write, false),
-            7 => (Access::Read, true),
-            8 => (Access::Write, true),
-            _ => return Err(Errno::INVAL),
+        let access = match request.operation()? {
+            Operation::Read => Access::Read,
+            Operation::Write => Access::Write,
+            Operation::Sync | Operation::SyncData => return Err(Errno::INVAL),
         };
+        open.check(access)?;
+        let (parts, offset) = self.parts(call, request)?;
+        self.transfer(call, &open, access, &parts, Some(offset), Reply::Later, turn)
+    }
+
+    /// Executes a request on an ordinary file.
+    fn execute_ordinary(&self, call: &Call, request: &Request, turn: &mut Turn<'_>) -> Result<u64, Errno> {
+        let file = duplicate(call.thread, request.descriptor())?;
+        let operation = request.operation()?;
+        if !ordinary::is_supported(&file) {
+            tracing::error!("one io_submit with a device file and a pipe or socket is not supported");
+            return Err(Errno::INVAL);
+        }
+        let (parts, offset) = match operation {
+            Operation::Read | Operation::Write => self.parts(call, request)?,
+            Operation::Sync | Operation::SyncData => (Vec::new(), 0),
+        };
+        let flags = ReadWriteFlags::from_bits_retain(half(&request.bytes, 12));
+        turn.give_up();
+        ordinary::execute(&file, operation, self.memory(call), &parts, offset, flags)
+    }
+
+    /// Memory of a request, and its offset.
+    fn parts(&self, call: &Call, request: &Request) -> Result<(Vec<Part>, u64), Errno> {
+        let bytes = &request.bytes;
+        let (address, length, offset) = (word(bytes, 24), word(bytes, 32), word(bytes, 40));
         if i64::try_from(offset).is_err() {
             return Err(Errno::INVAL);
         }
-        let parts = if list {
-            self.memory(call).parts(buffer, length)?
+        let parts = if request.has_list() {
+            self.memory(call).parts(address, length)?
         } else {
-            vec![Part { address: buffer, length }]
+            vec![Part { address, length }]
         };
-        open.check(access)?;
-        self.transfer(call, &open, access, &parts, Some(offset), Reply::Later, turn)
+        Ok((parts, offset))
     }
 
     /// Makes the C library ask the kernel, and so the supervisor, for the events of a context, whose ring it would read itself otherwise.

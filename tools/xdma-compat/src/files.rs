@@ -71,6 +71,24 @@ pub(crate) enum Object {
     Folder(Folder),
 }
 
+impl Object {
+    /// Whether a stand-in with these flags was opened only as a name (`O_PATH`). A folder cannot be opened for neither reading nor writing.
+    pub(crate) const fn is_name(self, flags: OFlags) -> bool {
+        match self {
+            Self::File(_) => flags.contains(NAME),
+            Self::Folder(_) => flags.contains(OFlags::NOATIME),
+        }
+    }
+
+    /// Flags of the file that the program sees, from those of its stand-in.
+    pub(crate) const fn seen(self, flags: OFlags) -> OFlags {
+        if self.is_name(flags) {
+            return OFlags::PATH.union(flags.intersection(OFlags::DIRECTORY));
+        }
+        flags.difference(OFlags::NOATIME.union(OFlags::CLOEXEC))
+    }
+}
+
 /// Open device file of a program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenFile {
@@ -85,7 +103,7 @@ pub(crate) struct OpenFile {
 impl OpenFile {
     /// Whether it was opened only as a name (`O_PATH`).
     pub(crate) const fn is_name(&self) -> bool {
-        self.flags.contains(NAME)
+        Object::File(self.file).is_name(self.flags)
     }
 
     /// Whether transfers of a channel advance the file position. With the vendor's driver they do not, and its programs, which open their
@@ -152,10 +170,11 @@ impl Files {
                 KEPT
             }
         };
-        let own = match (flags.contains(OFlags::PATH), flags.contains(OFlags::CREATE)) {
-            (true, _) => NAME,
-            (false, true) => flags & kept | ADVANCES,
-            (false, false) => flags & kept,
+        let own = match (object, flags.contains(OFlags::PATH), flags.contains(OFlags::CREATE)) {
+            (Object::File(_), true, _) => NAME,
+            (Object::Folder(_), true, _) => flags & OFlags::DIRECTORY | OFlags::NOATIME,
+            (_, false, true) => flags & kept | ADVANCES,
+            (_, false, false) => flags & kept,
         };
         let opened = rustix::fs::open(path, own | OFlags::CLOEXEC, Mode::empty())?;
         self.opened.store(true, Ordering::Relaxed);

@@ -29,8 +29,12 @@ impl Supervisor {
         if object.is_none() && !self.view.is_dev(call.thread, inode) {
             return Answer::Continue;
         }
+        let state = process::descriptor(call.thread, number);
+        if object.zip(state).is_some_and(|(object, (_, flags))| object.is_name(flags)) {
+            return Answer::Failure(Errno::BADF);
+        }
         let size = usize::try_from(size & u64::from(u32::MAX)).unwrap_or(0).min(MAX_BYTES);
-        let is_begin = matches!(process::descriptor(call.thread, number), Some((0, _)));
+        let is_begin = matches!(state, Some((0, _)));
         let result = match object {
             Some(Object::File(_)) => Err(Errno::NOTDIR),
             Some(Object::Folder(_)) if !is_begin => Ok(Vec::new()),

@@ -8,7 +8,7 @@
 //! | Part | Method |
 //! |---|---|
 //! | Paths | The supervisor follows them as the kernel does for the caller: symbolic links, relative paths, descriptors of folders, mounts. It finds device files that do not exist. |
-//! | `open` of a device file | The program gets an empty, sealed memory file, the *stand-in* of the device file. The kernel keeps position, flags, locks, mode and owner. |
+//! | `open` of a device file | The program gets an empty, sealed memory file, the *stand-in* of the device file. The kernel keeps position, flags, locks, mode and owner; `fcntl` shows the flags of a character device. |
 //! | `stat`, `chmod`, `access` and so on | The call is executed on the stand-in, and reports a character device. Creation and removal are refused. |
 //! | `read`, `write` and their variants on it | The data moves between the program's memory and DMA memory (`process_vm_readv(2)`), and the supervisor's channel transfers it. |
 //! | `mmap` of registers | The kernel maps the empty file, so that each access raises SIGBUS. A tracer executes the instruction's access on the card ([`ptrace(2)`]). It attaches to a program at its first `mmap` of registers. |
@@ -28,6 +28,7 @@
 mod aio;
 mod calls;
 mod completions;
+mod descriptors;
 mod device;
 mod dma;
 mod events;
@@ -41,8 +42,11 @@ mod layout;
 mod listener;
 mod lock;
 mod memory;
+mod moves;
 mod names;
 mod node;
+mod opens;
+mod ordinary;
 mod performance;
 mod process;
 mod registers;

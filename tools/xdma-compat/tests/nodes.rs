@@ -45,6 +45,11 @@ fn node_requests_complete_for_waiting_thread() {
 }
 
 #[test]
+fn node_descriptors_are_those_of_character_device() {
+    passes("descriptors");
+}
+
+#[test]
 #[cfg(target_arch = "x86_64")]
 fn node_mapped_at_reused_address_is_the_new_one() {
     passes("reused");

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -280,13 +282,38 @@ static void asynchronous(void)
     CHECK(syscall(SYS_io_setup, 8, &context) == 0);
     CHECK(pthread_create(&thread, NULL, reap, events) == 0);
     usleep(20000);
-    CHECK(syscall(SYS_io_submit, context, 2, requests) == 1);
+    CHECK(syscall(SYS_io_submit, context, 1, requests) == 1);
     CHECK(pthread_join(thread, &count) == 0 && (intptr_t)count == 1);
     CHECK(events[0].data == 5 && events[0].obj == (uintptr_t)&request && events[0].res == 64);
     CHECK(pread(opened("/dev/xdma0_c2h_0", O_RDWR), own, 64, 0) == 64 && own[63] == 7);
     CHECK(syscall(SYS_io_submit, context, 1, requests + 1) == 1 && syscall(SYS_io_getevents, context, 1, 8, events, NULL) == 1);
     CHECK(events[0].data == 6 && events[0].res == 3);
-    FAILS(syscall(SYS_io_submit, context, 2, reversed), EINVAL);
+    /* Both kinds in one list, in any order, with offsets and lists of buffers. */
+    char first[3000], second[3000], back[6000];
+    struct iovec buffers[2] = {{first, sizeof first}, {second, sizeof second}}, into = {back, sizeof back};
+    struct iocb list = {.aio_fildes = (uint32_t)ordinary, .aio_lio_opcode = IOCB_CMD_PWRITEV, .aio_buf = (uintptr_t)buffers, .aio_nbytes = 2, .aio_offset = 5, .aio_data = 7};
+    struct iocb gather = {.aio_fildes = (uint32_t)ordinary, .aio_lio_opcode = IOCB_CMD_PREADV, .aio_buf = (uintptr_t)&into, .aio_nbytes = 1, .aio_offset = 5, .aio_data = 8};
+    struct iocb sync = {.aio_fildes = (uint32_t)ordinary, .aio_lio_opcode = IOCB_CMD_FSYNC, .aio_data = 9};
+    struct iocb *mixed[5] = {&list, &request, &gather, &sync, &other};
+    memset(first, 1, sizeof first);
+    memset(second, 2, sizeof second);
+    CHECK(syscall(SYS_io_submit, context, 2, reversed) == 2 && syscall(SYS_io_getevents, context, 2, 8, events, NULL) == 2);
+    CHECK(events[0].data == 6 && events[0].res == 3 && events[1].data == 5 && events[1].res == 64);
+    CHECK(syscall(SYS_io_submit, context, 5, mixed) == 5 && syscall(SYS_io_getevents, context, 5, 8, events, NULL) == 5);
+    CHECK(events[0].res == 6000 && events[1].res == 64 && events[2].data == 8 && events[2].res == 6000 && events[3].res == 0 && events[4].res == 3);
+    CHECK(memcmp(back, first, sizeof first) == 0 && memcmp(back + sizeof first, second, sizeof second) == 0);
+    /* A file that is not open for the access, a number that is none, and a pipe end the list. */
+    struct iocb wrong[3] = {other, other, other};
+    int pipes[2];
+    CHECK(pipe(pipes) == 0);
+    wrong[0].aio_fildes = (uint32_t)open("/proc/self/exe", O_RDONLY);
+    wrong[1].aio_fildes = 9999;
+    wrong[2].aio_fildes = (uint32_t)pipes[1];
+    for (int at = 0; at < 3; at++) {
+        struct iocb *before[2] = {&wrong[at], &request}, *behind[2] = {&request, &wrong[at]};
+        FAILS(syscall(SYS_io_submit, context, 2, before), at == 2 ? EINVAL : EBADF);
+        CHECK(syscall(SYS_io_submit, context, 2, behind) == 1 && syscall(SYS_io_getevents, context, 1, 8, events, NULL) == 1);
+    }
     /* A failure is reported by the event. */
     struct iocb beyond = request;
     beyond.aio_offset = (int64_t)1 << 60;
@@ -297,6 +324,71 @@ static void asynchronous(void)
     CHECK(syscall(SYS_io_getevents, context, 1, 8, events, &none) == 0);
     FAILS(syscall(SYS_io_submit, (aio_context_t)(uintptr_t)own, 1, requests), EINVAL);
     CHECK(syscall(SYS_io_destroy, context) == 0);
+}
+
+/* Result of a call on a descriptor: a value, or the negative error. */
+static long result_of(int call, int file)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct stat status;
+    char bytes[64];
+    int on = 1;
+    long result = -1;
+    switch (call) {
+    case 0: result = fcntl(file, F_GETFL); break;
+    case 1: result = flock(file, LOCK_SH | LOCK_NB); break;
+    case 2: result = flock(file, LOCK_UN); break;
+    case 3: result = fcntl(file, F_SETFL, O_NONBLOCK | O_APPEND); break;
+    case 4: result = fcntl(file, F_GETFL); break;
+    case 5: result = fcntl(file, F_SETFL, O_DIRECT); break;
+    case 6: result = fcntl(file, F_SETFL, 0); break;
+    case 7: result = fcntl(file, F_GETFL); break;
+    case 8: result = fcntl(file, F_SETFD, FD_CLOEXEC); break;
+    case 9: result = fcntl(file, F_GETFD); break;
+    case 10: result = fcntl(file, F_SETLK, &lock); break;
+    case 11: result = fcntl(file, F_SETLEASE, F_RDLCK); break;
+    case 12: result = fcntl(file, F_GET_SEALS); break;
+    case 13: result = fcntl(file, F_ADD_SEALS, F_SEAL_WRITE); break;
+    case 14: result = fcntl(file, F_GETPIPE_SZ); break;
+    case 15: result = ioctl(file, FIONBIO, &on); break;
+    case 16: result = ioctl(file, FIOCLEX); break;
+    case 17: result = fchmod(file, 0666); break;
+    case 18: result = fchown(file, getuid(), getgid()); break;
+    case 19: result = fstat(file, &status); break;
+    case 20: result = fchdir(file); break;
+    case 21: result = getdents64(file, bytes, sizeof bytes); break;
+    case 22: result = fcntl(file, 9999); break;
+    default: result = close(fcntl(file, F_DUPFD_CLOEXEC, 100));
+    }
+    return result < 0 ? -errno : result;
+}
+
+/* Descriptors are those of a character device, also of files that were opened only as names. */
+static void descriptors(void)
+{
+    static const int flags[] = {O_RDWR, O_RDONLY, O_WRONLY, O_RDWR | O_CREAT | O_TRUNC, O_RDWR | O_APPEND | O_NONBLOCK | O_SYNC, O_PATH, O_PATH | O_CLOEXEC, O_PATH | O_RDWR};
+    for (size_t at = 0; at < sizeof flags / sizeof *flags; at++) {
+        int device = open("/dev/xdma0_h2c_0", flags[at], 0600), model = open("/dev/null", flags[at], 0600);
+        CHECK(device >= 0 && model >= 0);
+        for (int call = 0; call <= 23; call++) {
+            /* Not with the permissions of the real one. */
+            long expected = (call == 17 || call == 18) && !(flags[at] & O_PATH) ? 0 : result_of(call, model);
+            long result = result_of(call, device);
+            if (result != expected) {
+                fprintf(stderr, "flags %#o, call %d: %ld instead of %ld\n", flags[at], call, result, expected);
+                exit(1);
+            }
+        }
+    }
+    /* Flags do not change what the position does: it advances for a file that may have to be created. */
+    char bytes[64] = {0};
+    int file = open("/dev/xdma0_h2c_0", O_RDWR | O_CREAT, 0600);
+    CHECK(fcntl(file, F_SETFL, O_NONBLOCK) == 0 && write(file, bytes, 64) == 64 && lseek(file, 0, SEEK_CUR) == 64);
+    int event = opened("/dev/xdma0_events_1", O_RDONLY), folder = opened("/dev/xdma", O_PATH | O_DIRECTORY), real = opened("/dev", O_PATH | O_DIRECTORY);
+    FAILS(fcntl(event, F_GETPIPE_SZ), EBADF);
+    CHECK(fcntl(folder, F_GETFL) == fcntl(real, F_GETFL) && openat(folder, "card0", O_PATH) >= 0 && fchdir(folder) == 0);
+    FAILS(flock(folder, LOCK_SH), EBADF);
+    FAILS(getdents64(folder, bytes, sizeof bytes), EBADF);
 }
 
 /* After munmap, other registers and files at the same address. */
@@ -382,7 +474,7 @@ int main(int count, char **arguments)
         const char *name;
         void (*run)(void);
     } tests[] = {
-        {"names", names}, {"folders", folders}, {"interrupted", interrupted}, {"killed", killed}, {"asynchronous", asynchronous},
+        {"names", names}, {"folders", folders}, {"interrupted", interrupted}, {"killed", killed}, {"asynchronous", asynchronous}, {"descriptors", descriptors},
         {"reused", reused}, {"hidden", hidden},
 #ifdef __x86_64__
         {"narrow", narrow},
