@@ -205,8 +205,12 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
             "it was not reset: there is no function-level reset\nhelp: reset the bus instead with `fpgactl reset --level bus`"
                 .to_owned()
         }
-        // Nothing behind a bus of its own: the report says what was done instead.
-        (true, Some(RecoveryStepOutcome::Unsupported { .. })) if report.reopen => return Ok(()),
+        // No bus of its own. The card works after the reset that it has.
+        (true, Some(RecoveryStepOutcome::Unsupported { reason })) if report.reopen => {
+            let reached = reached.unwrap_or(RecoveryLevel::Function);
+            tracing::warn!("level {level} was not reached: {reason}; the card works after a reset of level {reached}");
+            return Ok(());
+        }
         (true, Some(RecoveryStepOutcome::Unsupported { reason })) => {
             format!("it was not reset: {reason}\nhelp: reset the function alone with `fpgactl reset --level function`")
         }

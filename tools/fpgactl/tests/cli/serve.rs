@@ -264,6 +264,8 @@ fn served_card_hung_engine_is_inspected_and_recovered() {
     let report = ran.json();
     assert_eq!((&report["well"], &report["was_reset"]), (&true.into(), &true.into()));
     assert_eq!((ran.status, &report["reached"]), (0, &"function".into()), "{}", ran.stderr);
+    let warning = ["level bus was not reached", "works after a reset of level function"];
+    assert!(warning.iter().all(|part| ran.stderr.contains(part)), "{}", ran.stderr);
     assert_eq!(on(&["reset"]).status, 0);
     use_it(&socket);
     assert_eq!(server.end(Signal::TERM), Some(0));
