@@ -96,6 +96,10 @@ pub(crate) struct Peer {
     /// Transfers in flight, and the time of the last one.
     pub(crate) in_flight: u32,
     pub(crate) last_sent: Duration,
+    pub(crate) last_arrival: Duration,
+    /// Whether a process of this machine was found to receive for its card, and whether the last check found none.
+    pub(crate) was_present: bool,
+    pub(crate) is_missing: bool,
     /// Whether it is in the list of peers with records or doorbells to send.
     pub(crate) is_listed: bool,
 }
@@ -135,6 +139,9 @@ impl Peer {
             lent: Vec::new(),
             in_flight: 0,
             last_sent: Duration::ZERO,
+            last_arrival: Duration::ZERO,
+            was_present: false,
+            is_missing: false,
             is_listed: false,
         }
     }

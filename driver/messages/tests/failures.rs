@@ -73,6 +73,52 @@ fn peer_that_ends_fails_what_is_in_progress_with_it() {
     assert_eq!(bed.wait(1, 3).result, Ok(()));
 }
 
+/// Environment variable with the address of the test that starts the child process.
+const PARENT: &str = "FPGA_TEST_PARENT";
+
+#[test]
+#[ignore = "child process of peer_killed_fails_receives_within_a_second"]
+fn child_that_sends_and_waits() {
+    let mut end = End::open(&options(LinkChoice::Auto));
+    let parent = end.messenger.add_peer(std::env::var(PARENT).unwrap().parse().unwrap()).unwrap();
+    end.messenger.send(&send(parent.0 as usize, 0, 10, None, 1)).unwrap();
+    loop {
+        end.progress();
+    }
+}
+
+/// A process that only receives from another one of its machine hears of the end of that process long before the time to give up.
+#[test]
+fn peer_killed_fails_receives_within_a_second() {
+    let mut patient = options(LinkChoice::Auto);
+    patient.give_up = Duration::from_secs(3600);
+    let mut bed = Bed(vec![End::open(&patient), End::open(&patient)]);
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "failures::child_that_sends_and_waits"])
+        .env(PARENT, bed.0[0].messenger.address().to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    bed.0[0].messenger.receive(&receive(None, 0, 10, None, 1)).unwrap();
+    let source = bed.wait(0, 1).source.unwrap();
+    bed.0[0].messenger.receive(&receive(Some(source.0 as usize), 0, 10, None, 2)).unwrap();
+    bed.0[0].messenger.receive(&receive(None, 0, 10, None, 3)).unwrap();
+    // As long as it lives, it may be silent.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_millis(700) {
+        bed.progress();
+        assert!(bed.0[0].take(2).is_none());
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(is_unreachable(bed.wait(0, 2).result));
+    // A receive from anyone, and other peers, are not concerned.
+    let address = bed.0[0].messenger.address();
+    let first = bed.0[1].messenger.add_peer(address).unwrap();
+    bed.0[1].messenger.send(&send(first.0 as usize, 0, 10, None, 1)).unwrap();
+    assert_eq!(bed.wait(0, 3).result, Ok(()));
+}
+
 #[test]
 fn peer_that_starts_again_has_a_new_session() {
     let mut bed = Bed::new(2, &impatient());

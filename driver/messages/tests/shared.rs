@@ -115,3 +115,21 @@ fn view_without_owner_fails_what_waits() {
     assert!(failure.to_string().contains("server"), "{failure}");
     assert_eq!(bed.0[0].messenger.failure(), Some(&failure));
 }
+
+/// A view that only waits for one of another owner learns that this owner has ended.
+#[test]
+fn view_waiting_for_view_of_ended_owner_fails() {
+    let (owner, other) = (Served::new(), Served::new());
+    let [mut one, mut two] = [&owner, &other].map(Served::options);
+    one.give_up = std::time::Duration::from_secs(3600);
+    two.give_up = one.give_up;
+    let mut bed = bed(&[one, two]);
+    bed.0[0].messenger.receive(&receive(Some(1), 0, 10, None, 1)).unwrap();
+    bed.0[1].messenger.send(&send(0, 0, 10, None, 1)).unwrap();
+    bed.wait(0, 1).result.unwrap();
+    bed.0[0].messenger.receive(&receive(Some(1), 0, 10, None, 2)).unwrap();
+    drop(other);
+    let failure = bed.wait(0, 2).result.unwrap_err();
+    assert!(matches!(failure, Failure::Unreachable { .. }), "{failure}");
+    assert_eq!(bed.0[0].messenger.failure(), None);
+}

@@ -47,6 +47,7 @@ impl Messenger {
                     }
                     return;
                 }
+                peer.last_arrival = self.now;
                 match arrival {
                     Arrival::Doorbell(doorbell) => self.rung(id, doorbell),
                     Arrival::Landing(slot) => self.landed(id, slot, address, length),

@@ -126,6 +126,9 @@ pub struct Messenger {
     next_look: Duration,
     /// Memory of that look.
     sources: Vec<PeerId>,
+    /// Time of the next check for peers whose process has ended.
+    #[cfg(feature = "sim")]
+    next_check: Duration,
     /// State of the choice of hello slots.
     random: u64,
     scratch: Vec<u8>,
@@ -191,6 +194,8 @@ impl Messenger {
             worked: now,
             next_tick: now,
             next_look: now,
+            #[cfg(feature = "sim")]
+            next_check: now,
             sources: Vec::with_capacity(1024),
             random,
             scratch: Vec::new(),
@@ -321,6 +326,13 @@ impl Messenger {
     #[must_use]
     pub const fn failure(&self) -> Option<&Failure> {
         self.failed.as_ref()
+    }
+
+    /// Returns the numbers of packets that the card has sent and received, by its own counters, modulo 2^32; `None` if they cannot be read.
+    #[must_use]
+    pub fn packets(&self) -> Option<(u32, u32)> {
+        let counters = self.side.endpoint.tables().counters().ok()?;
+        Some((counters.tx_packets, counters.rx_packets))
     }
 
     /// Returns the oldest completion that was not taken yet.

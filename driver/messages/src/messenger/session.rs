@@ -9,6 +9,8 @@ use crate::matching::Posted;
 use crate::peer::{Remote, Session};
 use crate::request::ReceiveRequest;
 use fpga_driver::endpoint::RemoteRegion;
+#[cfg(feature = "sim")]
+use fpga_driver::sim::Neighbours;
 use fpga_driver::{CardAddr, CardRange, Incarnation, NodeId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +22,9 @@ const HELLO_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_HELLO_INTERVAL: Duration = Duration::from_secs(1);
 /// Silence after which a peer is asked whether it is there, if anything is expected of it.
 const SILENCE: Duration = Duration::from_secs(1);
+/// Interval of the checks for peers whose process has ended.
+#[cfg(feature = "sim")]
+const CHECK: Duration = Duration::from_millis(250);
 
 impl Messenger {
     /// Begins a session, unless there is one.
@@ -141,6 +146,11 @@ impl Messenger {
             };
             let ring_length = hello.ring_length.into();
             peer.remote = Some(Remote { region, ring: hello.ring, landing: hello.landing, ring_length });
+            peer.last_arrival = self.now;
+            #[cfg(feature = "sim")]
+            {
+                peer.was_present = Neighbours::is_present(node) == Some(true);
+            }
         }
         peer.session = Session::Open;
         let held = std::mem::take(&mut peer.held);
@@ -182,6 +192,30 @@ impl Messenger {
                     self.ring(id, Doorbell::Credit(0));
                 }
                 _ => {}
+            }
+        }
+        #[cfg(feature = "sim")]
+        if (is_receiving || is_busy) && self.now >= self.next_check {
+            self.next_check = self.now + CHECK;
+            self.fail_ended_peers();
+        }
+    }
+
+    /// Fails the peers of this machine whose process has ended. Two checks in a row must find that, so that what has arrived before is processed.
+    #[cfg(feature = "sim")]
+    fn fail_ended_peers(&mut self) {
+        for index in 0..self.peers.len() {
+            let id = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
+            let Some(peer) = self.peers.get_mut(index) else { continue };
+            let is_silent = self.now.saturating_sub(peer.last_arrival) >= CHECK;
+            if peer.session != Session::Open || !peer.was_present || !is_silent {
+                peer.is_missing = false;
+                continue;
+            }
+            let was_missing = peer.is_missing;
+            peer.is_missing = Neighbours::is_present(peer.node) == Some(false);
+            if was_missing && peer.is_missing {
+                self.fail_peer(id);
             }
         }
     }

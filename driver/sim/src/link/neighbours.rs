@@ -53,13 +53,23 @@ fn folder() -> Result<PathBuf, LinkError> {
     Ok(path)
 }
 
-/// Whether a process listens at a socket. A process that was killed leaves its socket, and node ids of several networks may be equal.
-fn is_served(path: &Path) -> bool {
+/// Whether a process listens at a socket; `None` if that cannot be found out now. A process that was killed leaves its socket, and node ids of
+/// several networks may be equal.
+fn is_served(path: &Path) -> Option<bool> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let Ok(address) = SocketAddrUnix::new(path) else { return false };
-    let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else { return false };
-    // A listener with many clients is busy (`EAGAIN`).
-    matches!(connect(&socket, &address), Ok(()) | Err(Errno::AGAIN))
+    let address = SocketAddrUnix::new(path).ok()?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    match connect(&socket, &address) {
+        // A listener with many clients is busy (`EAGAIN`).
+        Ok(()) | Err(Errno::AGAIN) => Some(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// Name of a card's socket in the folder.
+fn name_of(node: NodeId) -> String {
+    format!("{:08x}", node.get())
 }
 
 impl Neighbours {
@@ -112,7 +122,7 @@ impl Neighbours {
             return None;
         }
         let path = self.socket(node);
-        if is_served(&path) {
+        if is_served(&path) == Some(true) {
             return Some(LinkAddress::Shm(path));
         }
         address.map(LinkAddress::Udp)
@@ -120,7 +130,14 @@ impl Neighbours {
 
     /// Returns the path of a card's socket for shared memory.
     pub(super) fn socket(&self, node: NodeId) -> PathBuf {
-        self.folder.join(format!("{:08x}", node.get()))
+        self.folder.join(name_of(node))
+    }
+
+    /// Whether a process of this user on this machine receives for a card; `None` if that cannot be found out now. Cards of other machines
+    /// have no such process.
+    #[must_use]
+    pub fn is_present(node: NodeId) -> Option<bool> {
+        is_served(&folder().ok()?.join(name_of(node)))
     }
 }
 
@@ -133,11 +150,12 @@ mod tests {
     fn neighbours_socket_of_ended_process_is_not_served() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        assert!(!is_served(&path));
+        assert_eq!(is_served(&path), Some(false));
         let listener = UnixListener::bind(&path).unwrap();
-        assert!(is_served(&path));
+        assert_eq!(is_served(&path), Some(true));
         drop(listener);
-        assert!(path.exists() && !is_served(&path));
+        assert!(path.exists());
+        assert_eq!(is_served(&path), Some(false));
     }
 
     #[test]
