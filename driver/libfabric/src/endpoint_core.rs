@@ -478,6 +478,13 @@ fn finish(engine: &mut dyn Engine) {
             std::thread::yield_now();
         }
     }
+    // Shows that a program's data has passed through the card.
+    if let Some((sent, received)) = engine.packets() {
+        log::info(format_args!(
+            "{}: the card has sent {sent} packets and received {received}",
+            engine.address()
+        ));
+    }
 }
 
 /// Result of a posted request.

@@ -26,6 +26,10 @@ pub(crate) trait Engine: Send {
     fn next_completion(&mut self) -> Option<Completion>;
     fn in_progress(&self) -> usize;
     fn is_idle(&self) -> bool;
+    /// Packets that the card has sent and received.
+    fn packets(&self) -> Option<(u32, u32)> {
+        None
+    }
     fn prepare_to_sleep(&mut self) -> Duration;
     fn events(&self) -> Option<BorrowedFd<'_>>;
 }
@@ -109,6 +113,10 @@ impl Engine for fpga_messages::Messenger {
 
     fn is_idle(&self) -> bool {
         self.is_idle()
+    }
+
+    fn packets(&self) -> Option<(u32, u32)> {
+        self.packets()
     }
 
     fn prepare_to_sleep(&mut self) -> Duration {

@@ -1,6 +1,7 @@
 //! Messages for people, on standard error, as the library writes its own. `FI_LOG_LEVEL` selects them: warnings are the default.
 
 use core::fmt::Arguments;
+use std::io::Write as _;
 use std::sync::OnceLock;
 
 /// Levels of `FI_LOG_LEVEL`, from the most important one.
@@ -14,16 +15,22 @@ fn level() -> usize {
     })
 }
 
+/// Writes a line in one piece: launchers mix those of several processes.
+fn line(text: Arguments<'_>) {
+    let line = format!("libfabric:{}:fpga: {text}\n", std::process::id());
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
 /// Writes a warning.
 pub(crate) fn warn(text: Arguments<'_>) {
     if level() >= 1 {
-        eprintln!("libfabric:{}:fpga: {text}", std::process::id());
+        line(text);
     }
 }
 
 /// Writes a message for the search of a cause: why hints are refused, for example.
 pub(crate) fn info(text: Arguments<'_>) {
     if level() >= 4 {
-        eprintln!("libfabric:{}:fpga: {text}", std::process::id());
+        line(text);
     }
 }
