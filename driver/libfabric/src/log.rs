@@ -15,7 +15,7 @@ fn level() -> usize {
     })
 }
 
-/// Writes a line in one piece: launchers mix those of several processes.
+/// Writes a line by one call: launchers mix those of several processes.
 fn line(text: Arguments<'_>) {
     let line = format!("libfabric:{}:fpga: {text}\n", std::process::id());
     let _ = std::io::stderr().write_all(line.as_bytes());

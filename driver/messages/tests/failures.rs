@@ -87,7 +87,7 @@ fn child_that_sends_and_waits() {
     }
 }
 
-/// A process that only receives from another one of its machine hears of the end of that process long before the time to give up.
+/// A process that only receives from another one of its machine is notified of the end of that process long before the time to give up.
 #[test]
 fn peer_killed_fails_receives_within_a_second() {
     let mut patient = options(LinkChoice::Auto);
@@ -103,7 +103,7 @@ fn peer_killed_fails_receives_within_a_second() {
     let source = bed.wait(0, 1).source.unwrap();
     bed.0[0].messenger.receive(&receive(Some(source.0 as usize), 0, 10, None, 2)).unwrap();
     bed.0[0].messenger.receive(&receive(None, 0, 10, None, 3)).unwrap();
-    // As long as it lives, it may be silent.
+    // While it runs, it may be silent.
     let begun = std::time::Instant::now();
     while begun.elapsed() < Duration::from_millis(700) {
         bed.progress();

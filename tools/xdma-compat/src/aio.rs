@@ -48,7 +48,7 @@ impl Request {
         half(&self.bytes, 16) & 0xFFFF
     }
 
-    /// What the request does: IOCB_CMD_PREAD, PWRITE, FSYNC, FDSYNC, PREADV, PWRITEV.
+    /// Operation of the request: IOCB_CMD_PREAD, PWRITE, FSYNC, FDSYNC, PREADV, PWRITEV.
     fn operation(&self) -> Result<Operation, Errno> {
         match self.opcode() {
             0 | 7 => Ok(Operation::Read),

@@ -15,7 +15,7 @@ const CHUNK: usize = 1 << 20;
 /// Alignment of the copy, for files without a cache (`O_DIRECT`).
 const ALIGNMENT: usize = 4096;
 
-/// What a request does with its file.
+/// Operation of a request on its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read,
