@@ -560,7 +560,8 @@ fpga_status fpga_cdma_copy(fpga_cdma cdma, uint64_t source, uint64_t destination
 /* Reads the status register (PG034, CDMASR), and whether the engine is idle, and has failed. All may be NULL. */
 fpga_status fpga_cdma_get_status(fpga_cdma cdma, uint32_t *status, uint32_t *idle, uint32_t *failed);
 
-/* Resets the engine. A copy of another thread ends with FPGA_ERROR_CANCELLED. FPGA_ERROR_WEDGED if the reset does not end. */
+/* Resets the engine. A copy of another thread ends with FPGA_ERROR_CANCELLED. FPGA_ERROR_WEDGED if the reset does not end. While the engine
+ * has a ring, the call is refused and ends no wait. */
 fpga_status fpga_cdma_reset(fpga_cdma cdma);
 
 /* A ring of copies keeps the engine busy without pauses, on builds with scatter-gather. The functions above return FPGA_ERROR_IN_USE while

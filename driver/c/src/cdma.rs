@@ -51,6 +51,10 @@ pub(crate) struct CopyEngine {
     pub(crate) mode: Mode,
 }
 
+/// Modes of the handle of an engine, for calls of other threads.
+pub(crate) const SIMPLE_MODE: usize = 1;
+pub(crate) const RING_MODE: usize = 2;
+
 /// Mode of an engine.
 pub(crate) enum Mode {
     /// One copy at a time.
@@ -66,8 +70,7 @@ impl CopyEngine {
     pub(crate) fn check_simple(&self) -> Result<(), Failure> {
         match self.mode {
             Mode::Simple(_) => Ok(()),
-            _ => Err(Failure::of(Status::InUse, "the engine has a ring of copies")
-                .advise("call fpga_cdma_ring_stop first")),
+            _ => Err(has_ring()),
         }
     }
 
@@ -81,6 +84,10 @@ impl CopyEngine {
             }
         }
     }
+}
+
+fn has_ring() -> Failure {
+    Failure::of(Status::InUse, "the engine has a ring of copies").advise("call fpga_cdma_ring_stop first")
 }
 
 /// Runs `body` with an engine in simple mode.
@@ -103,7 +110,7 @@ fn open(card: u64, out: *mut u64, take: impl FnOnce(&Card) -> Result<Cdma, Failu
     set(out, 0)?;
     let card = handle::shared(card, Card::clone)?;
     let mode = Mode::Simple(take(&card)?);
-    set(out, handle::add(CopyEngine { card, mode })?)
+    set(out, handle::add_in_mode(CopyEngine { card, mode }, SIMPLE_MODE)?)
 }
 
 /// Takes the engine.
@@ -165,8 +172,12 @@ pub(crate) extern "C" fn fpga_cdma_get_status(
     })
 }
 
-/// Resets the engine. A copy of another thread ends.
+/// Resets the engine. A copy of another thread ends; the wait for a ring's copy does not, because the call is refused.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_cdma_reset(cdma: u64) -> Status {
-    call(|| handle::with_claimed(cdma, |engine: &mut CopyEngine| simple(engine, |cdma| Ok(cdma.reset()?))))
+    call(|| {
+        handle::with_claimed_in(cdma, SIMPLE_MODE, has_ring, |engine: &mut CopyEngine| {
+            simple(engine, |cdma| Ok(cdma.reset()?))
+        })
+    })
 }

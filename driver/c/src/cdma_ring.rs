@@ -6,7 +6,7 @@ use fpga_driver::errors::{CdmaFault, CdmaFaultCause, CdmaRefusalReason, CdmaRing
 use fpga_driver::{CardAddr, Cdma, CdmaRing, CdmaRingOptions, CdmaSegment, DescriptorPath, Error, Ticket};
 
 use crate::call::{array, call, set, set_if, with_wait};
-use crate::cdma::{CopyEngine, Mode};
+use crate::cdma::{CopyEngine, Mode, RING_MODE, SIMPLE_MODE};
 use crate::channel::{CWait, wait_options};
 use crate::error::{Failure, Position};
 use crate::handle;
@@ -130,8 +130,12 @@ impl Code for CdmaSubmitError {
 fn ring_of(engine: &mut CopyEngine) -> Result<&mut Ring, Failure> {
     match &mut engine.mode {
         Mode::Ring(ring) => Ok(ring),
-        _ => Err(Failure::argument("the engine has no ring").advise("call fpga_cdma_ring_start")),
+        _ => Err(no_ring()),
     }
+}
+
+fn no_ring() -> Failure {
+    Failure::argument("the engine has no ring").advise("call fpga_cdma_ring_start")
 }
 
 fn with_ring<R>(cdma: u64, body: impl FnOnce(&mut Ring) -> Result<R, Failure>) -> Result<R, Failure> {
@@ -191,7 +195,7 @@ pub(crate) extern "C" fn fpga_cdma_ring_start(cdma: u64, options: *const COption
                 Ok(ring) => {
                     let ring = Ring { ring, list: Vec::new(), taken: 0, failures: VecDeque::new() };
                     engine.mode = Mode::Ring(Box::new(ring));
-                    Ok(())
+                    Ok(handle::set_mode(cdma, RING_MODE)?)
                 }
                 Err(refused) => {
                     engine.mode = Mode::Simple(refused.payload.0);
@@ -206,18 +210,19 @@ pub(crate) extern "C" fn fpga_cdma_ring_start(cdma: u64, options: *const COption
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_cdma_ring_stop(cdma: u64) -> Status {
     call(|| {
-        handle::with_claimed(cdma, |engine: &mut CopyEngine| {
-            match core::mem::replace(&mut engine.mode, Mode::Lost) {
-                Mode::Ring(ring) => {
-                    let (simple, path, completions): (Cdma, _, _) = ring.ring.close();
-                    drop((path, completions));
-                    engine.mode = Mode::Simple(simple);
-                    Ok(())
-                }
-                other => {
-                    engine.mode = other;
-                    Err(Failure::argument("the engine has no ring"))
-                }
+        handle::with_claimed_in(cdma, RING_MODE, no_ring, |engine: &mut CopyEngine| match core::mem::replace(
+            &mut engine.mode,
+            Mode::Lost,
+        ) {
+            Mode::Ring(ring) => {
+                let (simple, path, completions): (Cdma, _, _) = ring.ring.close();
+                drop((path, completions));
+                engine.mode = Mode::Simple(simple);
+                Ok(handle::set_mode(cdma, SIMPLE_MODE)?)
+            }
+            other => {
+                engine.mode = other;
+                Err(no_ring())
             }
         })
     })
@@ -308,7 +313,7 @@ pub(crate) extern "C" fn fpga_cdma_ring_next_failure(cdma: u64, ticket: *mut u64
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_cdma_ring_abort(cdma: u64) -> Status {
     call(|| {
-        handle::with_claimed(cdma, |engine: &mut CopyEngine| {
+        handle::with_claimed_in(cdma, RING_MODE, no_ring, |engine: &mut CopyEngine| {
             let ring = ring_of(engine)?;
             ring.ring.abort()?;
             ring.collect();

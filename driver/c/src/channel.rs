@@ -47,6 +47,10 @@ c_struct! {
     }
 }
 
+/// Modes of the handles of channels, for calls of other threads: C2H streams, and all others.
+pub(crate) const RECEIVING_MODE: usize = 1;
+const OTHER_MODE: usize = 2;
+
 /// Channel, its card for buffers of blocking calls, and the buffers that are registered with it.
 pub(crate) struct Channel {
     pub(crate) card: Card,
@@ -282,7 +286,8 @@ fn open(
     set(out, 0)?;
     let card = handle::shared(card, Card::clone)?;
     let engine = take(&card, is_h2c(direction)?, number(channel)?)?;
-    set(out, handle::add(Channel::new(card, engine))?)
+    let mode = if matches!(engine, Engine::C2hStream(_)) { RECEIVING_MODE } else { OTHER_MODE };
+    set(out, handle::add_in_mode(Channel::new(card, engine), mode)?)
 }
 
 fn open_memory(card: &Card, h2c: bool, number: u8, options: ChannelOptions) -> Result<Engine, Failure> {

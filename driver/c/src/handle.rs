@@ -50,6 +50,10 @@ const CHUNKS: usize = 1 << 10;
 const KIND_BITS: u32 = 6;
 /// Generations fit into the other bits of a handle, and generation 0 is not used: no handle is null.
 const MAX_GENERATION: u64 = (1 << (u64::BITS - INDEX_BITS - KIND_BITS)) - 1;
+/// Mode of objects that have only one, and of calls that are possible in every mode.
+pub(crate) const ANY_MODE: usize = 0;
+/// Number of modes of an object, including [`ANY_MODE`].
+const MODES: usize = 3;
 const _: () = assert!(KIND_BITS >= STATE_BITS, "a state has space for the generation of a handle");
 
 /// Kind of object that a function takes.
@@ -120,8 +124,10 @@ struct Slot {
     state: AtomicU64,
     /// Generation of the object that a thread is closing.
     closing: AtomicU64,
-    /// Number of threads that want the object from a thread that waits with it.
-    claims: AtomicU32,
+    /// Mode of the object ([`ANY_MODE`] if it has only one), which calls of the thread that uses it change.
+    mode: AtomicU32,
+    /// Number of threads that want the object from a thread that waits with it: in any mode, and in each mode.
+    claims: [AtomicU32; MODES],
     object: UnsafeCell<Option<Object>>,
 }
 
@@ -133,6 +139,13 @@ const _: () = {
 
 // SAFETY: objects are Send, which the constant above checks. Only the thread that changed the state from IDLE to BUSY, or that holds the table's lock for a FREE slot, accesses the object.
 unsafe impl Sync for Slot {}
+
+impl Slot {
+    /// Returns the mode of the object, which does not change while a thread waits with it.
+    fn mode(&self) -> usize {
+        self.mode.load(Ordering::Relaxed) as usize
+    }
+}
 
 /// Chunks of slots, created when they are needed.
 struct Table {
@@ -305,7 +318,10 @@ impl Watched {
         {
             return Some(Claim::Close);
         }
-        (self.slot.claims.load(Ordering::Relaxed) > 0).then_some(Claim::Use)
+        // A call that needs another mode is refused, and ends no wait.
+        let of_mode =
+            |mode: usize| self.slot.claims.get(mode).map_or(0, |count| count.load(Ordering::Relaxed));
+        (of_mode(ANY_MODE) > 0 || of_mode(self.slot.mode()) > 0).then_some(Claim::Use)
     }
 
     fn is(self, slot: &Slot) -> bool {
@@ -332,30 +348,42 @@ pub(crate) fn watch(handle: u64) -> Option<Watched> {
 /// end.
 fn enter_claimed<T: Kind>(handle: u64, claim: Claim) -> Result<Entered, Status> {
     match enter_single::<T>(handle) {
-        Err(Status::Concurrent) => enter_contended(handle, claim),
+        Err(Status::Concurrent) => enter_contended(handle, claim, ANY_MODE)?.ok_or(Status::Concurrent),
         result => result,
     }
 }
 
+/// Returns `None` if the object is in another mode than `mode`: the wait of the other thread continues.
 #[cold]
-fn enter_contended(handle: u64, claim: Claim) -> Result<Entered, Status> {
+fn enter_contended(handle: u64, claim: Claim, mode: usize) -> Result<Option<Entered>, Status> {
     let (slot, generation) = slot_of(handle).ok_or(Status::Handle)?;
     if call::watched().is_some_and(|watched| watched.is(slot)) {
         return Err(Status::Concurrent);
     }
     let began = Instant::now();
+    let claims = slot.claims.get(mode).ok_or(Status::Internal)?;
     match claim {
         Claim::Close => slot.closing.store(generation, Ordering::Relaxed),
-        Claim::Use => _ = slot.claims.fetch_add(1, Ordering::Relaxed),
+        Claim::Use => _ = claims.fetch_add(1, Ordering::Relaxed),
     }
     let entered = loop {
         match enter(handle) {
-            Err(Status::Concurrent) if began.elapsed() < MAX_CLAIM => std::thread::sleep(CLAIM_PAUSE),
-            result => break result,
+            Err(Status::Concurrent) => {
+                // Acquires the mode that the thread which uses the object found or set.
+                let is_busy = slot.state.load(Ordering::Acquire) == generation << STATE_BITS | BUSY;
+                if is_busy && mode != ANY_MODE && slot.mode() != mode {
+                    break Ok(None);
+                }
+                if began.elapsed() >= MAX_CLAIM {
+                    break Err(Status::Concurrent);
+                }
+                std::thread::sleep(CLAIM_PAUSE);
+            }
+            result => break result.map(Some),
         }
     };
     match claim {
-        Claim::Use => _ = slot.claims.fetch_sub(1, Ordering::Relaxed),
+        Claim::Use => _ = claims.fetch_sub(1, Ordering::Relaxed),
         Claim::Close if entered.is_err() => {
             let _ = slot.closing.compare_exchange(generation, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -376,11 +404,50 @@ pub(crate) fn with_claimed<T: Kind, R>(
     body(entered.get::<T>()?)
 }
 
+/// As [`with_claimed`], for calls that are possible in `mode` only: in another mode, the waits of other threads continue, and `refused` has
+/// the error.
+///
+/// # Errors
+/// As [`with_claimed`].
+pub(crate) fn with_claimed_in<T: Kind, R>(
+    handle: u64,
+    mode: usize,
+    refused: impl FnOnce() -> Failure,
+    body: impl FnOnce(&mut T) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let entered = match enter_single::<T>(handle) {
+        Err(Status::Concurrent) => enter_contended(handle, Claim::Use, mode)?,
+        result => Some(result?),
+    };
+    match entered {
+        Some(mut entered) => body(entered.get::<T>()?),
+        None => Err(refused()),
+    }
+}
+
+/// Sets the mode of an object that this thread uses.
+///
+/// # Errors
+/// [`Status::Handle`].
+pub(crate) fn set_mode(handle: u64, mode: usize) -> Result<(), Status> {
+    let (slot, _) = slot_of(handle).ok_or(Status::Handle)?;
+    slot.mode.store(u32::try_from(mode).map_err(|_| Status::Internal)?, Ordering::Relaxed);
+    Ok(())
+}
+
 /// Adds an object and returns its handle.
 ///
 /// # Errors
 /// [`Status::NoMemory`] if the table is full.
 pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
+    add_in_mode(object, ANY_MODE)
+}
+
+/// As [`add`], for an object with modes.
+///
+/// # Errors
+/// As [`add`].
+pub(crate) fn add_in_mode<T: Kind>(object: T, mode: usize) -> Result<u64, Status> {
     let mut free = TABLE.free.lock().unwrap_or_else(PoisonError::into_inner);
     let index = match free.0.pop() {
         Some(index) => index,
@@ -392,7 +459,8 @@ pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
                     process: AtomicU64::new(0),
                     state: AtomicU64::new(FREE),
                     closing: AtomicU64::new(0),
-                    claims: AtomicU32::new(0),
+                    mode: AtomicU32::new(0),
+                    claims: [const { AtomicU32::new(0) }; MODES],
                     object: UnsafeCell::new(None),
                 };
                 (0..CHUNK).map(|_| empty()).collect()
@@ -406,6 +474,7 @@ pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
     // SAFETY: the slot is FREE, and its index was taken from the list under the lock: no other thread accesses the object.
     unsafe { *slot.object.get() = Some(object.into_object()) };
     slot.process.store(Process::current().to_bits(), Ordering::Relaxed);
+    slot.mode.store(u32::try_from(mode).map_err(|_| Status::Internal)?, Ordering::Relaxed);
     slot.state.store(generation << STATE_BITS | IDLE, Ordering::Release);
     Ok((generation << KIND_BITS | T::NUMBER) << INDEX_BITS | index as u64)
 }

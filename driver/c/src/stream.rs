@@ -9,7 +9,7 @@ use fpga_driver::stream::{C2hStreamOptions, Packet, StreamError};
 use fpga_driver::{C2hStream, Card, ChannelOptions, DmaBuffer, RunMode, TransferFailed, WaitOptions};
 
 use crate::call::{bytes, bytes_mut, call, copy_from, set, with_wait};
-use crate::channel::{CWait, Channel, Engine, polling, wait_options};
+use crate::channel::{CWait, Channel, Engine, RECEIVING_MODE, polling, wait_options};
 use crate::error::{Failure, Position};
 use crate::handle;
 use crate::layout::{c_struct, write_struct};
@@ -142,8 +142,12 @@ fn receiver<R>(
 ) -> Result<R, Failure> {
     match &mut channel.engine {
         Engine::C2hStream(stream) => body(stream, &mut channel.receiving, &channel.card),
-        _ => Err(Failure::argument("only a C2H stream receives packets")),
+        _ => Err(no_receiver()),
     }
+}
+
+fn no_receiver() -> Failure {
+    Failure::argument("only a C2H stream receives packets")
 }
 
 /// As [`receiving`], for a wait.
@@ -365,7 +369,7 @@ fn receive(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_stream_stop(channel: u64) -> Status {
     call(|| {
-        handle::with_claimed(channel, |channel: &mut Channel| {
+        handle::with_claimed_in(channel, RECEIVING_MODE, no_receiver, |channel: &mut Channel| {
             receiver(channel, |stream, _, _| Ok(stream.stop()?))
         })
     })
