@@ -139,7 +139,7 @@ impl Engine {
     }
 
     /// Ends a transfer for a caller whose wait was cancelled; see [`abandon`](Self::abandon).
-    pub(super) fn abandon_one(&mut self, ticket: Ticket) -> Result<(), ChannelError> {
+    pub(crate) fn abandon_one(&mut self, ticket: Ticket) -> Result<(), ChannelError> {
         let one = ticket.0..ticket.0.saturating_add(1);
         self.abandon(one, |engine| Ok(engine.try_cancel(ticket, Duration::MAX)?.is_some()))
     }

@@ -327,7 +327,7 @@ impl Engine {
     }
 
     #[cold]
-    pub(super) fn cancelled(&self, waited: u64) -> ChannelError {
+    pub(crate) fn cancelled(&self, waited: u64) -> ChannelError {
         ChannelError::Cancelled { waited: Waited::new(&*self.card.backend, waited) }
     }
 

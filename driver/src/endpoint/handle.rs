@@ -25,6 +25,7 @@ use super::{
     SendOptions, SendTicket,
 };
 use crate::card::Card;
+use crate::channel::CANCEL_CHECK_NS;
 use crate::error::{At as _, CardPart, Error, ErrorPlace, TransferFailed};
 use crate::range::CardRange;
 use fpga_pci::wait::BackoffStep;
@@ -110,6 +111,18 @@ impl Inner {
     fn wake_waiter(&self) {
         if let Some(interrupt) = self.sleeper.as_ref().and_then(|sleeper| sleeper.interrupt.as_ref()) {
             interrupt.wake();
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.endpoint.cancel.is_some_and(|cancel| cancel.is_requested())
+    }
+
+    /// Returns the time at which a wait until `limit` looks again: a cancellation wakes no thread.
+    fn next_look(&self, now: Nanos, limit: Nanos) -> Nanos {
+        match self.endpoint.cancel {
+            Some(_) => limit.min(now.saturating_add(Nanos::new(CANCEL_CHECK_NS))),
+            None => limit,
         }
     }
 
@@ -343,7 +356,7 @@ impl SharedEndpoint {
     /// Waits for an arrival. Each arrival is returned to one caller.
     ///
     /// # Errors
-    /// [`EndpointError::NoArrival`] after `timeout`; any other error means that the endpoint has failed.
+    /// [`EndpointError::NoArrival`] after `timeout`, [`EndpointError::Cancelled`] on request ([`Endpoint::set_cancellation`]); any other error means that the endpoint has failed.
     pub fn wait_notification(&self, timeout: Duration) -> Result<Notification, Error<EndpointError>> {
         let late = || EndpointError::NoArrival { waited: Waited::of(self.backend(), timeout) };
         self.wait_for(timeout, late, |inner| inner.notifications.pop_front())
@@ -425,6 +438,10 @@ impl SharedEndpoint {
             let now = self.now();
             match turned {
                 Ok(Ok(found)) => break Ok(found),
+                Ok(Err(_)) if inner.is_cancelled() => {
+                    let waited = Waited::new(self.backend(), deadline.waited(now.get()));
+                    break Err(Error::new(EndpointError::Cancelled { waited }, self.place()));
+                }
                 Ok(Err(_)) if deadline.is_over(now.get()) => break Err(Error::new(late(), self.place())),
                 Ok(Err(0)) => match self.back_off(inner, &mut idle, &deadline) {
                     Ok(again) => inner = again,
@@ -458,7 +475,7 @@ impl SharedEndpoint {
         deadline: &Deadline,
     ) -> Result<MutexGuard<'a, Inner>, Error<EndpointError>> {
         let now = self.now();
-        let limit = Nanos::new(deadline.end());
+        let limit = inner.next_look(now, Nanos::new(deadline.end()));
         if inner.limits.iter().any(|limit| *limit <= now) {
             // The waiting threads do not check the time themselves.
             self.inner.waiters.notify_all();
@@ -471,7 +488,10 @@ impl SharedEndpoint {
             }
             inner.limits.push(limit);
             // The sleeper ends this wait in time. If the sleeper is delayed, the timeout ends it.
-            let left = deadline.wall_time_left(now.get()).saturating_add(WAITER_DEADLINE_SLACK);
+            let mut left = deadline.wall_time_left(now.get()).saturating_add(WAITER_DEADLINE_SLACK);
+            if inner.endpoint.cancel.is_some() {
+                left = left.min(Duration::from_nanos(CANCEL_CHECK_NS));
+            }
             let waited = self.inner.waiters.wait_timeout(inner, left);
             let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if let Some(own) = inner.limits.iter().position(|other| *other == limit) {

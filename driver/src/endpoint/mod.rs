@@ -322,8 +322,8 @@ impl Endpoint {
         self.card.shared.backend.relax();
     }
 
-    /// Sets the request that ends this endpoint's waits with [`EndpointError::Cancelled`], within some milliseconds.
-    /// Default: none.
+    /// Sets the request that ends this endpoint's waits with [`EndpointError::Cancelled`], within some milliseconds, also those of the
+    /// [`SharedEndpoint`] that it becomes. Futures are dropped instead. Default: none.
     pub const fn set_cancellation(&mut self, cancel: Option<Cancellation>) {
         self.cancel = cancel;
     }

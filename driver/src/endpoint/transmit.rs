@@ -336,7 +336,7 @@ impl TransmitPath {
             }
         };
         self.user = Some((ticket, None));
-        let waited = self.await_user(options);
+        let waited = self.await_user(ticket, options);
         let taken = self.user.take().and_then(|(_, done)| done);
         match (waited, taken) {
             (Ok(()), Some(done)) => done.into_buffer(),
@@ -352,8 +352,9 @@ impl TransmitPath {
         }
     }
 
-    /// Drives the channel until the user's transfer has ended. On timeout the transfer is aborted.
-    fn await_user(&mut self, options: WaitOptions) -> Result<(), ChannelError> {
+    /// Drives the channel until the user's transfer has ended. On timeout the transfer is aborted; if it is cancelled, header blocks in flight
+    /// continue.
+    fn await_user(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
         let backend = self.h2c.backend();
         let deadline = Deadline::after(&*backend, options.timeout.min(options.total));
         let mut backoff = Backoff::new();
@@ -364,6 +365,14 @@ impl TransmitPath {
                 return Ok(());
             }
             collected?;
+            if options.cancel.is_some_and(|cancel| cancel.is_requested()) {
+                let error = self.h2c.cancelled(deadline.waited(now));
+                let abandoned = self.h2c.abandon_one(ticket);
+                let collected = self.collect();
+                abandoned?;
+                collected?;
+                return Err(error);
+            }
             if deadline.is_over(now) {
                 let error = self.h2c.timed_out(deadline.waited(now));
                 let aborted = self.h2c.abort();

@@ -78,6 +78,12 @@ impl Joining {
         Ok(())
     }
 
+    /// Returns an error if the program requests that the endpoint's waits end.
+    pub(super) fn check_cancelled(&self, waited: Duration) -> Result<(), JoinError> {
+        let Some(endpoint) = &self.endpoint else { return Ok(()) };
+        Ok(endpoint.check_cancelled(waited).map_err(super::SubscriberError::from)?)
+    }
+
     /// Lets a simulated card in this process work, and answer the publisher, which may probe this node's earlier window. Call it between
     /// two polls.
     pub fn relax(&self) {

@@ -129,7 +129,8 @@ impl Subscriber {
         address: SocketAddr,
         options: SubscriberOptions,
     ) -> Result<Self, JoinError> {
-        let until = Instant::now() + options.patience;
+        let began = Instant::now();
+        let until = began + options.patience;
         let mut joining = Self::begin_join(endpoint, address, options)?;
         loop {
             match joining.poll() {
@@ -150,6 +151,7 @@ impl Subscriber {
                 }
                 Err(error) => return Err(error),
             }
+            joining.check_cancelled(began.elapsed())?;
             joining.relax();
             // Only a poll of the socket shows a new message: a conversation of four messages may take this long.
             std::thread::sleep(Duration::from_micros(200));
@@ -290,13 +292,17 @@ impl Subscriber {
     /// Waits for the next event.
     ///
     /// # Errors
-    /// [`SubscriberError::TimedOut`] after `timeout`; otherwise as [`poll`](Self::poll).
+    /// [`SubscriberError::TimedOut`] after `timeout`; an error if the endpoint's wait was cancelled
+    /// ([`Endpoint::set_cancellation`](fpga_driver::Endpoint::set_cancellation)); otherwise as [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Event, SubscriberError> {
-        let limit = self.endpoint.now().saturating_add(timeout);
+        let began = self.endpoint.now();
+        let limit = began.saturating_add(timeout);
         loop {
             if let Some(event) = self.poll()? {
                 return Ok(event);
             }
+            let waited = self.endpoint.now().saturating_sub(began);
+            self.endpoint.check_cancelled(waited).map_err(LocalError::from)?;
             if self.endpoint.now() >= limit {
                 return Err(SubscriberError::TimedOut { waited: timeout });
             }
