@@ -28,6 +28,7 @@ mod timeouts;
 mod transfer;
 mod validate;
 mod vfio_user;
+mod waits;
 mod wedged;
 
 /// Counts per thread, so that tests that run at the same time do not disturb the count.

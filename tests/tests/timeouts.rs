@@ -201,39 +201,6 @@ fn cdma_copy_stopped_inside_chunk_ends_soon_though_engine_hangs() {
     cdma.copy(from, to, 4096).unwrap();
 }
 
-/// Each wait of an endpoint ends when the program requests it.
-#[test]
-fn endpoint_waits_cancelled_end_soon() {
-    static CANCELLED: AtomicBool = AtomicBool::new(true);
-    for interrupts in [false, true] {
-        let (_network, injector, card) = opened(2);
-        if interrupts {
-            card.enable_interrupts().unwrap();
-        }
-        let mut end = Endpoint::open_with(&card, &options(1)).unwrap();
-        end.set_cancellation(Some(Cancellation::new(&CANCELLED)));
-        injector.use_virtual_monotonic_clock();
-        let long = Duration::from_secs(30);
-        let target = fpga_driver::endpoint::RemoteRegion {
-            node: NodeId::new(77),
-            address: CardAddr::new(1 << 24),
-            length: 4096,
-            key: 1,
-        };
-        let ticket = end.send(CardAddr::new(1 << 25), &target, 0, 64, SendOptions::default()).unwrap();
-        let before = injector.now();
-        let errors = [
-            end.wait(ticket, long).unwrap_err(),
-            end.wait_notification(long).unwrap_err(),
-            end.wait_peer(NodeId::new(77), long).unwrap_err(),
-        ];
-        for error in errors {
-            assert!(matches!(error.kind, EndpointError::Cancelled { .. }), "{error}");
-        }
-        assert!(injector.now() - before <= 50_000_000);
-    }
-}
-
 #[test]
 fn endpoint_waits_end_at_timeout() {
     for timeout in [5, 200, 3000].map(Duration::from_millis) {

@@ -12,7 +12,6 @@ mod pages;
 mod recovery;
 mod registers;
 mod removal;
-mod removal_waits;
 mod streams;
 mod transfers;
 mod user_interrupts;
@@ -43,7 +42,6 @@ pub fn cases() -> Vec<Case> {
         recovery::CASES,
         faults::CASES,
         removal::CASES,
-        removal_waits::CASES,
         cdma_faults::CASES,
         streams::FAULTS,
     ]
