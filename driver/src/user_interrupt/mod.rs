@@ -36,8 +36,10 @@ pub use set::UserInterrupts;
 use crate::card::Card;
 use crate::error::{At as _, CardPart, Error, ResourceError};
 
-/// Maximum sleep of a wait, in nanoseconds; between sleeps the wait checks that the card is present.
+/// Interval in which a wait checks that the card is present, in nanoseconds.
 const CHECK_NS: u64 = 100_000_000;
+/// Maximum sleep of a wait, in nanoseconds: another handle that masks the line wakes no thread.
+const MAX_SLEEP_NS: u64 = 20_000_000;
 /// Pause between two samples of a polled line: this fraction of the time waited, and the maximum in nanoseconds.
 const PAUSE_FRACTION: u64 = 16;
 const MAX_PAUSE_NS: u64 = 10_000_000;
@@ -288,7 +290,7 @@ fn wait_any(
         if lines.iter().any(|line| line.needs_polling()) {
             back_off(first, interrupt, pause(waited, MAX_PAUSE_NS).min(left))?;
         } else {
-            back_off(first, interrupt, CHECK_NS.min(left))?;
+            back_off(first, interrupt, MAX_SLEEP_NS.min(left))?;
         }
         now = backend.now();
         let waited = deadline.waited(now);

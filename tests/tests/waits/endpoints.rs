@@ -33,11 +33,14 @@ pub(super) const WAITS: &[Wait] = &[
         let mut end = endpoint(scene, limits);
         one(move || end.wait_peer(NOBODY, limits.timeout))
     }),
-    wait("endpoint write", WRITE, |scene, limits| {
-        let (card, mut end) = (scene.card.clone(), endpoint(scene, limits));
-        scene.inject(STALLS);
-        one(move || end.write(card.buffer(64).unwrap(), CardAddr::ZERO))
-    }),
+    Wait {
+        real_time: true,
+        ..wait("endpoint write", WRITE, |scene, limits| {
+            let (card, mut end) = (scene.card.clone(), endpoint(scene, limits));
+            scene.inject(STALLS);
+            one(move || end.write(card.buffer(64).unwrap(), CardAddr::ZERO))
+        })
+    },
     wait("shared wait_notification", CANCELLABLE, |scene, limits| {
         let end = shared(scene, limits);
         [end.clone(), end].map(|end| call(move || end.wait_notification(limits.timeout))).into()

@@ -69,7 +69,7 @@ fn peer(scene: &Scene) -> Endpoint {
     Endpoint::open_with(&card, &options).unwrap()
 }
 
-/// A subscriber that has joined. Nobody is late in virtual time.
+/// A subscriber that has joined. Virtual time makes neither side late.
 #[expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 fn joined(subscribing: Endpoint, publishing: Endpoint) -> (Subscriber, Publisher) {
     let mut options = PublisherOptions::default();
