@@ -1,14 +1,18 @@
 //! Errors of callers and unusual cards that must not end in wrong data: regression tests.
 
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
 
 use fpga_driver::endpoint::{EndpointError, SendOptions};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, CdmaError, ChannelOptions, Error, NodeId, SubmitError, TransferError, bulk,
+    BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, Error, NodeId, SubmitError,
+    TransferError, bulk,
 };
 use fpga_protocol::Nanos;
 use fpga_registers::xdma::{CONFIG_BASE, ConfigBlock};
-use fpga_sim::SimNetwork;
+use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::testbed::{self, Testbed};
 use fpga_tests::{DeliveryOrder, Pair, SOURCE, bytes, cards};
 
@@ -119,6 +123,30 @@ fn cdma_copy_beyond_address_width_copies_nothing() {
     assert_eq!(cards::peek(&network, 0, CardAddr::ZERO, 4096), [7; 4096]);
     cdma.copy(CardAddr::ZERO, below, 8 << 20).expect("a copy within the address width succeeds");
     assert_eq!(cards::peek(&network, 0, below, 4096), [7; 4096]);
+}
+
+#[test]
+fn await_on_removed_card_ends() {
+    let network = cards::network(cards::described(""));
+    let card = cards::open(&network);
+    let mut channel = card.h2c(0).unwrap();
+    let ticket = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+    channel.poll().unwrap();
+    network.fail(0, CardFailure::Gone);
+    let outcome = {
+        let mut future = pin!(channel.completion(ticket));
+        let mut context = Context::from_waker(Waker::noop());
+        (0..1_000_000).find_map(|_| match future.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        })
+    };
+    assert!(matches!(outcome, Some(Err(Error { kind: ChannelError::Gone { .. }, .. }))), "{outcome:?}");
+    // The transfer has ended as aborted; its buffer is in quarantine, because the card may still reach it.
+    let done = channel.next_completion().unwrap();
+    assert!(done.outcome.is_err() && done.buffer.is_none());
+    assert!(matches!(channel.poll(), Err(Error { kind: ChannelError::Gone { .. }, .. })));
+    assert_eq!(card.memory().quarantined().len(), 2, "the buffer and the ring");
 }
 
 #[test]

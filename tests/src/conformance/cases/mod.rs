@@ -12,6 +12,7 @@ mod pages;
 mod recovery;
 mod registers;
 mod removal;
+mod removal_waits;
 mod streams;
 mod transfers;
 mod user_interrupts;
@@ -42,6 +43,7 @@ pub fn cases() -> Vec<Case> {
         recovery::CASES,
         faults::CASES,
         removal::CASES,
+        removal_waits::CASES,
         cdma_faults::CASES,
         streams::FAULTS,
     ]
