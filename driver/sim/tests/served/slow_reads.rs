@@ -10,10 +10,17 @@ use fpga_vfio_user::wire::{Command, Kind, RegionAccess, Request, region};
 
 use crate::served::client::{Client, DMA, LONG, Served, USER};
 
+#[derive(Debug, Default)]
+struct State {
+    resets: u32,
+    /// Number of reads that have arrived without a response at once.
+    reads: u32,
+}
+
 /// Answers a read of a register when the card is reset or the client has gone; address 0 at once.
 #[derive(Debug, Default)]
 struct Silent {
-    resets: Mutex<u32>,
+    state: Mutex<State>,
     changed: Condvar,
     requester: Mutex<Option<Weak<dyn Requester>>>,
 }
@@ -35,14 +42,16 @@ impl Design for Silent {
         if offset == 0 {
             return 0x600D;
         }
-        let mut resets = self.resets.lock().unwrap();
-        let before = *resets;
+        let mut state = self.state.lock().unwrap();
+        let before = state.resets;
+        state.reads += 1;
+        self.changed.notify_all();
         loop {
             let requester = self.requester.lock().unwrap().as_ref().and_then(Weak::upgrade);
-            if *resets != before || requester.is_none_or(|requester| requester.has_gone()) {
+            if state.resets != before || requester.is_none_or(|requester| requester.has_gone()) {
                 return u32::MAX;
             }
-            resets = self.changed.wait_timeout(resets, Duration::from_millis(5)).unwrap().0;
+            state = self.changed.wait_timeout(state, Duration::from_millis(5)).unwrap().0;
         }
     }
 
@@ -57,13 +66,21 @@ impl Design for Silent {
     }
 
     fn reset(&self) {
-        *self.resets.lock().unwrap() += 1;
+        self.state.lock().unwrap().resets += 1;
         self.changed.notify_all();
     }
 }
 
-fn served() -> Served {
-    let design = Arc::new(Silent::default());
+impl Silent {
+    /// Waits until the design has a read: a reset ends only reads that have reached it.
+    fn wait_read(&self) {
+        let state = self.state.lock().unwrap();
+        let (state, _) = self.changed.wait_timeout_while(state, LONG, |state| state.reads == 0).unwrap();
+        assert_ne!(state.reads, 0, "no read has reached the design");
+    }
+}
+
+fn served(design: Arc<Silent>) -> Served {
     Served::of(SimNetwork::builder().card_with_design(CardDescription::default(), design).build().unwrap())
 }
 
@@ -71,7 +88,8 @@ const SILENT: Request<'static> = Request::RegionRead(RegionAccess { offset: 0x10
 
 #[test]
 fn silent_register_read_passed_by_other_requests() {
-    let served = served();
+    let design = Arc::new(Silent::default());
+    let served = served(Arc::clone(&design));
     let mut client = served.connect();
     assert_eq!(client.read32(USER, 0), 0x600D);
     let id = client.send(&SILENT, false, &[]);
@@ -82,6 +100,7 @@ fn silent_register_read_passed_by_other_requests() {
         client.write32(USER, 8, 1);
         client.write32(DMA, 0x2080, 0x0302_0100);
     }
+    design.wait_read();
     // The reset ends the read, too. The two replies come in any order.
     let reset = client.send(&Request::DeviceReset, false, &[]);
     let mut replies = [(); 2].map(|()| client.receive().unwrap().0);
@@ -98,7 +117,7 @@ fn silent_register_read_passed_by_other_requests() {
 
 #[test]
 fn silent_register_read_ends_with_client_and_server() {
-    let served = served();
+    let served = served(Arc::default());
     for _ in 0..3 {
         let mut client = served.connect();
         // More than one: the next client gets no reply of them.
