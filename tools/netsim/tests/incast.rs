@@ -107,3 +107,14 @@ fn incast_registry_of_64_entries_survives_256_senders() {
     println!("{} of {bottleneck} ns", last.get());
     assert!(last.get() * 2 <= bottleneck * 3, "{} of {bottleneck} ns", last.get());
 }
+
+/// Each sender's whole transfer leaves at once, and most of it is lost. A sender whose probe is answered repeats the rest at once, although
+/// the one answer says little about the order of the path.
+#[test]
+fn incast_of_short_transfers_recovers_after_first_probe() {
+    let clos = Clos::new(&[Tier::new(64, 64), Tier::new(8, 0)]).unwrap();
+    let scenario = Scenario::new(1).topology(Topology::Clos(clos)).incast(64, 16 << 10);
+    let report = run(&scenario.rate(BitRate::from_gbps(100)).queue(64 * PACKET));
+    let probe = 250_000;
+    assert!(last(&report) <= 2 * probe, "{} ns", last(&report));
+}

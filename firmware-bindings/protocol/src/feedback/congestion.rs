@@ -11,6 +11,7 @@
 //! | packets carry marks of switches (ECN) | the window shrinks by half of the smoothed share of marked packets, if that is smaller |
 //! | the receiver names the number of its senders | with a queue, the window is at most the share of [`CongestionConfig::shared`] |
 //! | more than a quarter of the packets arrive out of order, or delays vary and the sender is alone at its receiver | delays are ignored, unless many packets were lost |
+//! | the receiver has no table entry for a segment | the window becomes at most four packets, unless the sender is alone at its receiver |
 //! | nothing was answered for a timeout | the window is halved, at most once per round trip |
 //!
 //! The minimum delay of a round trip decides, not the mean: a queue delays all of its packets, jitter and reordering
@@ -53,6 +54,8 @@ const LATE: u64 = 3;
 /// Windows down to which losses without a queue, and delay without losses, reduce a window.
 const LOSSY_FLOOR: u32 = 16 * ONE;
 const DELAY_FLOOR: u32 = 4 * ONE;
+/// Window of a sender whose segments are refused because the receiver's tables are full.
+const REFUSED: u32 = 4 * ONE;
 /// Minimum number of lost packets that is more than chance.
 const MIN_LOST: u32 = 2;
 
@@ -60,8 +63,8 @@ const MIN_LOST: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CongestionConfig {
-    /// Window before the first measurement, in packets (16). A larger one starts faster on a free path; many senders
-    /// that start at the same time lose most of their first windows.
+    /// Window before the first measurement, in packets (32: 16 KiB in packets of 512 bytes leave at once). A larger one
+    /// starts faster on a free path; many senders that start at the same time lose most of their first windows.
     pub initial: u32,
     /// Maximum window, in packets (4096).
     pub most: u32,
@@ -72,7 +75,7 @@ pub struct CongestionConfig {
 
 impl CongestionConfig {
     /// Default values.
-    pub const DEFAULT: Self = Self { initial: 16, most: 4096, shared: 128 };
+    pub const DEFAULT: Self = Self { initial: 32, most: 4096, shared: 128 };
 }
 
 impl Default for CongestionConfig {
@@ -350,6 +353,16 @@ impl CongestionWindow {
     /// Records that `count` packets were lost.
     pub const fn note_lost(&mut self, count: u32) {
         self.lost = self.lost.saturating_add(count);
+    }
+
+    /// Records that the receiver has no table entry for a segment. Further segments would be refused as well: unless the sender
+    /// is known to be alone at its receiver, the window becomes a small one.
+    pub fn note_refused(&mut self, config: &CongestionConfig) {
+        self.note_lost(1);
+        if self.starting || self.senders != 1 {
+            self.starting = false;
+            self.size = Self::limit(config, self.size.min(REFUSED));
+        }
     }
 
     /// Lets one packet leave although the window is full: a probe.

@@ -206,6 +206,8 @@ impl Sender {
         let window = self.reorder_window(record, late).min(most.max(Nanos::new(1)));
         // Waiting is free only as long as enough op numbers are left for new packets.
         let haste = self.is_hasty() || crowded || self.ops.in_use() > self.config.op_entries / 2;
+        // The first window is an estimate from few arrivals. A packet that waited for longer than its timer would is lost.
+        let (mean, timeout) = (record.trip.mean, record.trip.timeout().unwrap_or(Nanos::MAX));
         let mut next = record.order.head();
         let mut lost_at = Nanos::MAX;
         while let Some(slot) = next {
@@ -216,7 +218,8 @@ impl Sender {
             next = self.order_links.next(slot);
             let Some(op) = self.ops.slot(low16(slot)) else { continue };
             let Some(at) = self.expected_answer(&op, &latest, haste) else { continue };
-            let at = at.saturating_add(window);
+            let overdue = at.saturating_add(mean).max(op.sent.saturating_add(timeout));
+            let at = at.saturating_add(window).min(overdue);
             if at > now {
                 lost_at = lost_at.min(at);
                 // Later ones are due later, unless their segment was held up.

@@ -361,7 +361,11 @@ impl Sender {
                 // An answer to an earlier try says nothing about the try in flight.
                 if answer.tries == op.tries {
                     self.counters.busy += 1;
-                    self.destinations.control(self.destination_of(&op), |_, window| window.note_lost(1));
+                    let full = reason == NackReason::Busy && op.packet == 0;
+                    self.destinations.control(self.destination_of(&op), |config, window| match full {
+                        true => window.note_refused(config),
+                        false => window.note_lost(1),
+                    });
                     if op.packet == 0 {
                         self.segments.get_mut(op.segment).start.first = op.sent;
                         let transfer = &mut self.transfers[index(transfer)];

@@ -33,9 +33,9 @@ fn pass(window: &mut CongestionWindow, now: &mut u64, delay: u64, rounds: u32) {
 #[test]
 fn window_first_acknowledgements_spacing_gives_share_of_path() {
     assert_eq!(measured(40).0.packets(), 100);
-    assert_eq!(measured(400).0.packets(), 10);
+    assert_eq!(measured(200).0.packets(), 20);
     // Slower than the initial window: at most halved at once.
-    assert_eq!(measured(499).0.packets(), 9);
+    assert_eq!(measured(499).0.packets(), 16);
 }
 
 #[test]
@@ -51,6 +51,23 @@ fn window_empty_path_grows_to_maximum() {
     let (mut window, mut now) = measured(400);
     pass(&mut window, &mut now, TRIP, 40);
     assert_eq!(window.packets(), CONFIG.most);
+}
+
+#[test]
+fn window_refused_segment_shrinks_to_few_packets_unless_sender_is_alone() {
+    for (senders, packets) in [(0, 4), (1, 100), (2, 4)] {
+        let (mut window, _) = measured(40);
+        if senders != 0 {
+            window.note_senders(&CONFIG, senders);
+        }
+        let before = window.packets();
+        window.note_refused(&CONFIG);
+        assert_eq!(window.packets(), packets.min(before), "{senders} senders");
+    }
+    let mut window = CongestionWindow::new(&CONFIG);
+    window.note_senders(&CONFIG, 1);
+    window.note_refused(&CONFIG);
+    assert_eq!(window.packets(), 4, "a first window");
 }
 
 /// The fastest packet of each round trip shows that there is no queue.
