@@ -447,7 +447,7 @@ pub fn segment_length(text: &str) -> Result<SegmentLength, units::UnitError> {
 }
 
 /// Options of `transfer`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct TransferArgs {
     /// File to send; -: standard input, buffered in $TMPDIR one chunk at a time [default: random bytes]
     #[arg(value_name = "FILE")]

@@ -68,7 +68,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use cli::{Cli, Command, RegsCommand, RtlCommand, SimCommand};
 use commands::{
     bind, card, cdma, dma, doctor, dump, events, frames, info, inspect, irq, list, raw, recover, regs,
-    replay, rtl_generate, shell, sim, sim_check, sim_grid, top, transfer, validate,
+    replay, rtl_generate, shell, sim, sim_check, sim_grid, sim_grid_cards, top, transfer, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -229,6 +229,9 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Sim { command: SimCommand::Schema } => sim_check::schema(out),
         Command::Sim { command: SimCommand::Figure(args) } => {
             output::print(&sim::figure(settings, args)?, json, out)
+        }
+        Command::Sim { command: SimCommand::Grid(args) } if args.cards => {
+            output::print(&sim_grid_cards::run(settings, args)?, json, out)
         }
         Command::Sim { command: SimCommand::Grid(args) } => {
             output::print(&sim_grid::run(settings, args)?, json, out)

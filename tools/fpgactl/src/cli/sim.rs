@@ -1,6 +1,7 @@
 //! Declarations of `sim` for `clap`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -146,22 +147,34 @@ pub struct SimFigureArgs {
                   packets alike. Every destination has got 64 KiB before, so the schemes know the path; their configured round trip is 100us. \
                   Times are medians over the runs, until the last application is notified. The same seed gives the same result, for any number of \
                   threads.\n\n\
+                  The grid simulates the network and the schemes, not cards. --cards runs the complete path: each run is a `fpgactl transfer` on two new \
+                  cards, of which the schemes know nothing. Every scheme of cards is compared; times are medians until both hosts have seen the end, with \
+                  the medians of retransmitted and lost packets. --runs is then the number of runs of every size.\n\n\
                   Examples:\n  \
                   fpgactl sim grid --quick\n  \
+                  fpgactl sim grid --cards --runs 21 --delay 1us --delay 50us\n  \
                   fpgactl sim grid --size 32KiB --size 256KiB --loss 0.5% --json\n  \
                   fpgactl sim grid --runs 9 --out figures"
 )]
 pub struct SimGridArgs {
+    /// Complete transfers between simulated cards, with drivers, PCIe and card memory, instead of the network alone
+    #[arg(long, conflicts_with_all = ["destinations", "threads", "out"])]
+    pub cards: bool,
+    /// With --cards: delay of every packet, one way, may be repeated [default: none]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "cards")]
+    pub delay: Vec<Duration>,
     /// Only a part of the points: seconds instead of minutes
     #[arg(long)]
     pub quick: bool,
-    /// Bytes of a transfer, may be repeated [default: 512, 4KiB, 32KiB, 256KiB, 2MiB, 16MiB]
+    /// Bytes of a transfer, may be repeated [default: 512, 4KiB, 32KiB, 256KiB, 2MiB, 16MiB; with --cards: 4KiB, 16KiB, 64KiB, 256KiB, 1MiB]
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub size: Vec<u64>,
-    /// Share of lost packets, may be repeated [default: 0, 0.1%, 0.5%, 1%, 2%, 5%]
+    /// Share of lost packets, may be repeated [default: 0, 0.1%, 0.5%, 1%, 2%, 5%; with --cards: 0, 0.5%, 2%]
     #[arg(long, value_name = "P", value_parser = units::probability)]
     pub loss: Vec<f64>,
-    /// Degree of disorder in packets, may be repeated [default: 0, 16, 64, 256]
+    /// Degree of disorder in packets, may be repeated [default: 0, 16, 64, 256]; with --cards: packets held back, as
+    /// `fpgactl transfer --reorder`
+    /// [default: 0, 64]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(0, 256))]
     pub disorder: Vec<u32>,
     /// Number of destinations, may be repeated [default: 1, 8]

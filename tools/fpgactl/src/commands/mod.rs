@@ -31,6 +31,7 @@ pub mod sim;
 pub mod sim_check;
 pub mod sim_explain;
 pub mod sim_grid;
+pub mod sim_grid_cards;
 pub mod top;
 pub mod transfer;
 pub mod validate;

@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::stop;
 
 /// Ratio to the best scheme that the default is to keep.
-const AIM: f64 = 1.1;
+pub(super) const AIM: f64 = 1.1;
 
 /// Result of a grid.
 #[derive(Debug, Serialize)]

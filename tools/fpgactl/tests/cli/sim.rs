@@ -129,3 +129,24 @@ fn sim_time_limit_ends_runs_and_figures() {
         assert!(ran.stderr.contains("not done after 50ms (--timeout)"), "{what}: {}", ran.stderr);
     }
 }
+
+/// The same numbers as `transfer` with the same options.
+#[test]
+fn sim_grid_on_cards_has_times_and_retransmissions_of_transfers() {
+    let grid =
+        ["sim", "grid", "--cards", "--size", "16KiB", "--loss", "2%", "--disorder", "0", "--runs", "1"];
+    let grid = fpgactl(&[&grid[..], &["--delay", "5us", "--json"]].concat()).ok().json();
+    let point = &grid["points"][0];
+    let schemes = point["schemes"].as_array().unwrap();
+    assert_eq!((schemes[0]["scheme"].as_str(), point["delay_us"].as_f64()), (Some("registry"), Some(5.0)));
+    assert!(schemes.len() > 2 && schemes.iter().all(|cell| cell["failures"] == 0), "{grid}");
+    for cell in schemes {
+        let scheme = cell["scheme"].as_str().unwrap();
+        let transfer =
+            ["transfer", "--size", "16KiB", "--loss", "2%", "--reorder", "0", "--delay", "5us", "--json"];
+        let transfer = fpgactl(&[&transfer[..], &["--scheme", scheme]].concat()).ok().json();
+        let micros = transfer["card_seconds"].as_f64().unwrap() * 1e6;
+        assert!((cell["median_us"].as_f64().unwrap() - micros).abs() < 0.001, "{scheme}: {cell} {micros}");
+        assert_eq!(cell["retransmitted"], transfer["retransmits"], "{scheme}");
+    }
+}

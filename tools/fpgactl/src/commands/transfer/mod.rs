@@ -39,6 +39,7 @@ use hosts::{ReceivingHost, SendingHost};
 use peer::Peer;
 use plan::Plan;
 use receiver::{Arrival, Receiver};
+pub(super) use report::CardRun;
 pub use report::TransferReport;
 use sender::{Departure, Sender};
 
@@ -56,6 +57,18 @@ fn stall_limit(deadline: Deadline) -> u64 {
 /// # Errors
 /// See [`CliError`].
 pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
+    run_with(settings, args, settings.progress)
+}
+
+/// Runs the command without a progress bar, as a part of another one.
+///
+/// # Errors
+/// See [`CliError`].
+pub(super) fn run_quietly(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
+    run_with(settings, args, false)
+}
+
+fn run_with(settings: &Settings, args: &TransferArgs, bar: bool) -> Result<TransferReport, CliError> {
     let plan = Plan::new(args, &settings.transfer)?;
     let Ends { source, mut sending, mut receiving, partitions } = open_ends(settings, args, &plan, true)?;
     let mut out = match &args.out {
@@ -76,7 +89,7 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
         let region = receiving.open_region(layout.span())?;
         let [to_receiver, to_sender] = Peer::pair(partitions.as_ref()).ok_or_else(fewer_cards)?;
         let common = |peer| Common { peer, plan: &plan, layout, deadline: settings.deadline };
-        let progress = Progress::new(source.length(), settings.progress);
+        let progress = Progress::new(source.length(), bar);
         let target = (region.remote, receiving.node());
         let sender = Sender::new(&mut sending, common(to_receiver), (&source, &progress), target);
         let receiver = Receiver::new(&mut receiving, common(to_sender), &source, out.as_mut());

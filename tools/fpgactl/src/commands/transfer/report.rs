@@ -78,6 +78,16 @@ pub struct TransferReport {
     chart: Option<OutputStyle>,
 }
 
+/// Numbers of a transfer between simulated cards, for a comparison.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::commands) struct CardRun {
+    /// Time until both hosts have seen the end, by the card's clock.
+    pub(in crate::commands) micros: f64,
+    pub(in crate::commands) retransmits: u64,
+    /// Data packets that the receiver has not got.
+    pub(in crate::commands) lost: u64,
+}
+
 /// Names of the parts of the sender's time.
 const SENDER_TIMES: [&str; 4] =
     ["sender: in PCIe", "sender: in card", "sender: in network", "sender: in host"];
@@ -214,6 +224,15 @@ impl TransferReport {
             card_span: Duration::ZERO,
             last_end: 0,
             chart,
+        }
+    }
+
+    /// Numbers for a comparison with other transfers.
+    pub(in crate::commands) fn card_run(&self) -> CardRun {
+        CardRun {
+            micros: self.card_seconds * 1e6,
+            retransmits: self.retransmits,
+            lost: self.packets_sent.saturating_sub(self.packets_received),
         }
     }
 
