@@ -223,6 +223,12 @@ impl Bus {
             && self.accesses.iter().any(|pending| pending.is_write == is_write && pending.has_burst())
     }
 
+    /// Write command 0, write data 1 (also that of a command of this cycle), read command 2.
+    pub(crate) fn flags(&self) -> u32 {
+        let (write, read) = (self.has_command(true), self.has_command(false));
+        u32::from(write) | u32::from(write || self.has_data()) << 1 | u32::from(read) << 2
+    }
+
     /// Takes the next write (read) command. Channels take turns.
     pub(crate) fn command(&mut self, is_write: bool) -> Option<Command> {
         if !self.has_command(is_write) {

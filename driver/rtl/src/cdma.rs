@@ -13,7 +13,6 @@ use fpga_sim::{AxiAccess, CardDescription, CopyEngine, Design, DesignError};
 use crate::burst::MAX_WIDTH;
 use crate::bus::{Bus, BusError};
 use crate::options::StartError;
-use crate::ports::flags_of;
 
 /// Bytes of the descriptor master's data bus (PG034).
 const DESCRIPTOR_WIDTH: usize = 4;
@@ -217,9 +216,8 @@ impl CdmaSimulation {
         } else if self.cycle - self.progress == REPORT_AFTER {
             self.report_silence();
         }
-        let flags = |bus: &mut Bus| flags_of(bus);
         CdmaFlags {
-            masters: [self.data.bus(flags), self.descriptors.bus(flags)],
+            masters: [&self.data, &self.descriptors].map(|master| lock(&master.bus).flags()),
             interrupt: self.engine.interrupt(),
         }
     }

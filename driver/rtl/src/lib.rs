@@ -10,14 +10,13 @@
 //! | `boundary` | simulations by handle |
 //! | `options` | plusargs, environment, parameters of the module, the card that they describe |
 //! | `simulation` | the card, its server, interrupts |
-//! | `ports` | both AXI masters behind one lock; when simulated time advances; `state`: what the lock guards; `host`: the card's side |
+//! | `ports` | both AXI masters behind one lock; when simulated time advances; `state`: what the lock guards; `host`: the card's side; `group`: several instances |
 //! | `record` | text record of the events of a simulation |
 //! | `exit` | end of the process while the simulator's thread works |
 //! | `bus`, `burst` | the AXI4 master: bursts, beats, responses |
 //! | `lite` | the AXI4-Lite master |
 //! | `cdma` | instances of `fpga_cdma` |
 //! | `stream` | the AXI4-Stream ports |
-//! | `group` | several instances in one simulation |
 //! | `pace` | limit of simulated time by wall-clock time |
 //! | `trace` | triggers of the waveform |
 //! | `harness` | module above a top level with inputs (not a part of models) |
@@ -32,7 +31,6 @@ mod cdma;
 pub mod dpi;
 pub mod dpi_cdma;
 mod exit;
-mod group;
 mod harness;
 mod lite;
 pub mod model;

@@ -11,6 +11,7 @@
 //! The card continues its descriptors on the simulator's thread, in the cycle in which a response arrives: those accesses belong to the
 //! batch.
 
+mod group;
 mod host;
 mod state;
 
@@ -23,11 +24,11 @@ use fpga_pci::lock;
 use fpga_sim::{Requester, Unit};
 
 use crate::bus::{Bus, BusError};
-use crate::group;
 use crate::lite::LiteAccess;
 use crate::options::{ASSUMED_PERIOD, ClockMode, Options, Parameters};
 use crate::record::Record;
 use crate::stream::{StreamBeat, StreamPorts};
+pub(crate) use group::join;
 use state::State;
 
 /// Cycles of a batch between two admissions of other accesses.
@@ -227,7 +228,7 @@ impl Ports {
             write_data: may_begin && (state.bus.has_data() || state.bus.has_command(true)),
             read_command: may_begin && state.bus.has_command(false),
             register: may_begin && state.lite.has_access(),
-            bypass: if may_begin { flags_of(&state.bypass) } else { 0 },
+            bypass: if may_begin { state.bypass.flags() } else { 0 },
             acknowledged: std::mem::take(&mut state.acknowledged),
             begins: state.began == state.cycle,
             stream_beats: if may_begin { state.ports_that(StreamPorts::has_beat) } else { 0 },
@@ -367,10 +368,4 @@ impl Ports {
             Err(poisoned) => poisoned.into_inner().0,
         }
     }
-}
-
-/// Write command 0, write data 1 (also that of a command of this cycle), read command 2.
-pub(crate) fn flags_of(bus: &Bus) -> u32 {
-    let command = bus.has_command(true);
-    u32::from(command) | u32::from(command || bus.has_data()) << 1 | u32::from(bus.has_command(false)) << 2
 }

@@ -81,7 +81,7 @@ impl Simulation {
                 }
             }
         }
-        crate::group::join(&ports);
+        crate::ports::join(&ports);
         let server = CardServer::bind(socket)?;
         let server = if options.once { server.once() } else { server };
         let system = |what| move |source| StartError::System { what, source };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fpga_pci::lock;
 
-use crate::ports::Ports;
+use super::Ports;
 
 static MEMBERS: Mutex<Vec<Weak<Ports>>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
