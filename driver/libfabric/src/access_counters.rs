@@ -1,19 +1,26 @@
 //! Counters of remote access to memory regions (`FI_RMA_EVENT`).
 
 use crate::code::Code;
-use crate::counter::Counter;
-use crate::object::Held;
 use crate::sources::{Source, Sources};
 use crate::sys::EINVAL;
 use fpga_messages::CompletionKind;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+/// Counter, as regions see it.
+pub(crate) trait AccessCounter: Send + Sync {
+    /// Counts an access.
+    fn count(&self);
+
+    /// Endpoints that the counter gets its events from.
+    fn sources(&self) -> &Arc<Sources>;
+}
+
 /// Counters of one region.
 #[derive(Default)]
 struct Bound {
-    read: Option<Held<Counter>>,
-    write: Option<Held<Counter>>,
+    read: Option<Arc<dyn AccessCounter>>,
+    write: Option<Arc<dyn AccessCounter>>,
 }
 
 /// Counters of the regions of a domain.
@@ -37,7 +44,7 @@ impl AccessCounters {
     pub(crate) fn bind(
         &self,
         key: u64,
-        counter: &Counter,
+        counter: Arc<dyn AccessCounter>,
         is_read: bool,
         is_write: bool,
         endpoints: impl FnOnce() -> Vec<Arc<dyn Source>>,
@@ -47,18 +54,19 @@ impl AccessCounters {
         if is_read && bound.read.is_some() || is_write && bound.write.is_some() {
             return Err(EINVAL);
         }
+        let sources = Arc::clone(counter.sources());
         if is_read {
-            bound.read = Some(Held::new(counter)?);
+            bound.read = Some(Arc::clone(&counter));
         }
         if is_write {
-            bound.write = Some(Held::new(counter)?);
+            bound.write = Some(counter);
         }
         drop(by_key);
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         lists.retain(|list| list.strong_count() > 0);
-        lists.push(Arc::downgrade(&counter.sources));
+        lists.push(Arc::downgrade(&sources));
         // Under the lock: an endpoint that opens or closes meanwhile visits the lists afterwards.
-        endpoints().into_iter().for_each(|endpoint| counter.sources.attach(endpoint));
+        endpoints().into_iter().for_each(|endpoint| sources.attach(endpoint));
         Ok(())
     }
 
@@ -82,7 +90,7 @@ impl AccessCounters {
             _ => bound.write.as_ref(),
         });
         if let Some(counter) = counter {
-            counter.count(true);
+            counter.count();
         }
     }
 }

@@ -1,25 +1,12 @@
 //! Error codes of libfabric.
 
+pub(crate) use crate::sys::Code;
 use crate::sys::{
     EAGAIN, ECANCELED, ECONNRESET, EHOSTUNREACH, EINVAL, EIO, EKEYREJECTED, ENOMSG, EOPNOTSUPP, EOTHER,
     ETRUNC,
 };
 use core::ffi::{CStr, c_int};
 use fpga_messages::{Failure, PostError};
-
-/// Error code, positive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Code(c_int);
-
-impl Code {
-    pub(crate) const fn new(number: c_int) -> Self {
-        Self(number)
-    }
-
-    pub(crate) const fn get(self) -> c_int {
-        self.0
-    }
-}
 
 impl From<&Failure> for Code {
     fn from(failure: &Failure) -> Self {
@@ -50,7 +37,7 @@ impl From<PostError> for Code {
 
 /// Text of the provider's error number, for programs that have no text of the error any more.
 pub(crate) fn c_text(number: c_int) -> &'static CStr {
-    match Code(number) {
+    match Code::new(number) {
         ETRUNC => c"the message is longer than the receive buffer",
         ECANCELED => c"the operation was cancelled",
         ENOMSG => c"no message that matches has arrived",

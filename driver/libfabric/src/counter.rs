@@ -1,14 +1,15 @@
 //! Counters of completions.
 
+use crate::access_counters::AccessCounter;
 use crate::domain::Domain;
 use crate::entry::{call, call_or, set};
 use crate::object::{Head, Held, Object, borrow, close, publish};
-use crate::queue_calls::{control_wait, wait_for_object};
 use crate::sources::Sources;
 use crate::sys::{
     EAVAIL, EBADFLAGS, ENOSYS, ETIMEDOUT, FI_CLASS_CNTR, FI_CNTR_EVENTS_COMP, FI_WAIT_NONE, FI_WAIT_UNSPEC,
     FiCntrAttr, FiOps, FiOpsCntr, Fid, FidCntr, FidDomain,
 };
+use crate::wait;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +61,16 @@ impl Counter {
     }
 }
 
+impl AccessCounter for Held<Counter> {
+    fn count(&self) {
+        Counter::count(self, true);
+    }
+
+    fn sources(&self) -> &Arc<Sources> {
+        &self.sources
+    }
+}
+
 pub(crate) unsafe extern "C" fn open(
     domain: *mut FidDomain,
     attributes: *mut FiCntrAttr,
@@ -82,7 +93,7 @@ pub(crate) unsafe extern "C" fn open(
         let counter = Counter {
             head: Head::new(FidCntr { fid: Counter::fid(context), ops: &raw const COUNTER }),
             domain: Held::new(domain)?,
-            sources: Arc::new(Sources::new(wait_for_object(kind)?)),
+            sources: Arc::new(Sources::new(wait::for_object(kind)?)),
             wait_object,
             value: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -99,7 +110,7 @@ unsafe extern "C" fn close_counter(fid: *mut Fid) -> c_int {
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, argument: *mut c_void) -> c_int {
     call(|| {
         let counter: &Counter = borrow(fid)?;
-        control_wait(counter.wait_object, counter.sources.wait(), command, argument)
+        wait::control(counter.wait_object, counter.sources.wait(), command, argument)
     })
 }
 

@@ -4,12 +4,12 @@ use crate::code::Code;
 use crate::entry::{array, call, call_or, check_flags, copy_out, copy_text, set, structure, to_count};
 use crate::fabric::Fabric;
 use crate::object::{Head, Held, Object, borrow, close, publish};
-use crate::queue_calls::{control_wait, wait_for_object};
 use crate::sources::Sources;
 use crate::sys::{
     EAGAIN, EAVAIL, EBADFLAGS, EINVAL, ETOOSMALL, FI_AFFINITY, FI_AV_COMPLETE, FI_CLASS_EQ, FI_PEEK,
     FI_WRITE, FiEqAttr, FiEqEntry, FiEqErrEntry, FiOps, FiOpsEq, Fid, FidEq, FidFabric,
 };
+use crate::wait;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use std::collections::VecDeque;
@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn open(
         let queue = EventQueue {
             head: Head::new(FidEq { fid: EventQueue::fid(context), ops: &raw const QUEUE }),
             fabric: Held::new(fabric)?,
-            sources: Sources::new(wait_for_object(attributes.wait_obj)?),
+            sources: Sources::new(wait::for_object(attributes.wait_obj)?),
             wait_object: attributes.wait_obj,
             is_writable: attributes.flags & FI_WRITE != 0,
             content: Mutex::default(),
@@ -167,7 +167,7 @@ unsafe extern "C" fn close_queue(fid: *mut Fid) -> c_int {
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, argument: *mut c_void) -> c_int {
     call(|| {
         let queue: &EventQueue = borrow(fid)?;
-        control_wait(queue.wait_object, queue.sources.wait(), command, argument)
+        wait::control(queue.wait_object, queue.sources.wait(), command, argument)
     })
 }
 

@@ -7,11 +7,10 @@ use crate::object::{Head, Held, Object, borrow, close, publish};
 use crate::queue::{Format, MAX_SIZE, Queue};
 use crate::sources::Sources;
 use crate::sys::{
-    EAGAIN, EBADFLAGS, EINVAL, EIO, ENOSYS, FI_AFFINITY, FI_CLASS_CQ, FI_CQ_COND_NONE, FI_CQ_COND_THRESHOLD,
-    FI_GETWAIT, FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD, FiCqAttr,
-    FiCqErrEntry, FiOps, FiOpsCq, Fid, FidCq, FidDomain,
+    EAGAIN, EBADFLAGS, EINVAL, ENOSYS, FI_AFFINITY, FI_CLASS_CQ, FI_CQ_COND_NONE, FI_CQ_COND_THRESHOLD,
+    FI_WAIT_NONE, FiCqAttr, FiCqErrEntry, FiOps, FiOpsCq, Fid, FidCq, FidDomain,
 };
-use crate::wait::Wait;
+use crate::wait;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use std::ffi::CStr;
@@ -35,15 +34,6 @@ unsafe impl Object for Queue {
     }
 }
 
-/// Wait object of a queue or counter.
-pub(crate) fn wait_for_object(wait_object: c_int) -> Result<Option<Wait>, Code> {
-    match wait_object {
-        FI_WAIT_NONE => Ok(None),
-        FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD => Wait::new().map(Some).map_err(|_| EIO),
-        _ => Err(ENOSYS),
-    }
-}
-
 pub(crate) unsafe extern "C" fn open(
     domain: *mut FidDomain,
     attributes: *mut FiCqAttr,
@@ -60,7 +50,7 @@ pub(crate) unsafe extern "C" fn open(
             return Err(EINVAL);
         }
         let format = Format::new(attributes.format)?;
-        let sources = Sources::new(wait_for_object(attributes.wait_obj)?);
+        let sources = Sources::new(wait::for_object(attributes.wait_obj)?);
         let head = Head::new(FidCq { fid: Queue::fid(context), ops: &raw const QUEUE });
         let queue =
             Queue::new(head, Held::new(domain)?, sources, attributes.wait_obj, format, attributes.size);
@@ -76,23 +66,8 @@ unsafe extern "C" fn close_queue(fid: *mut Fid) -> c_int {
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, argument: *mut c_void) -> c_int {
     call(|| {
         let queue: &Queue = borrow(fid)?;
-        control_wait(queue.wait_object, queue.sources.wait(), command, argument)
+        wait::control(queue.wait_object, queue.sources.wait(), command, argument)
     })
-}
-
-/// Commands of objects that have a wait object.
-pub(crate) fn control_wait(
-    wait_object: c_int,
-    wait: Option<&Wait>,
-    command: c_int,
-    argument: *mut c_void,
-) -> Result<c_int, Code> {
-    match (command, wait) {
-        (FI_GETWAIT, Some(wait)) if wait_object == FI_WAIT_FD => set(argument.cast(), wait.descriptor())?,
-        (FI_GETWAITOBJ, _) => set(argument.cast(), wait_object)?,
-        _ => return Err(ENOSYS),
-    }
-    Ok(0)
 }
 
 /// Reads entries without waiting.

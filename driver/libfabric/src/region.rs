@@ -195,7 +195,9 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
             return Err(EDOMAIN);
         }
         let (is_read, is_write) = (flags & FI_REMOTE_READ != 0, flags & FI_REMOTE_WRITE != 0);
-        domain.accesses.bind(region.key, counter, is_read, is_write, || domain.endpoints())?;
+        domain
+            .accesses
+            .bind(region.key, Arc::new(Held::new(counter)?), is_read, is_write, || domain.endpoints())?;
         Ok(0)
     })
 }

@@ -3,6 +3,12 @@
 //! An epoll set has three kinds of members: an event of this library, a timer, and the descriptors of engines. Events cost a system call, so they are only
 //! written if a thread has announced that it waits ([`Wait::arm`]).
 
+use crate::code::Code;
+use crate::entry::set;
+use crate::sys::{
+    EIO, ENOSYS, FI_GETWAIT, FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD,
+};
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
@@ -112,6 +118,30 @@ impl Wait {
     pub(crate) fn sleep(&self, span: Duration) {
         sleep(self.epoll.as_fd(), span);
     }
+}
+
+/// Wait object of a queue or counter, of the kind that its program has chosen.
+pub(crate) fn for_object(wait_object: c_int) -> Result<Option<Wait>, Code> {
+    match wait_object {
+        FI_WAIT_NONE => Ok(None),
+        FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD => Wait::new().map(Some).map_err(|_| EIO),
+        _ => Err(ENOSYS),
+    }
+}
+
+/// Commands of objects that have a wait object.
+pub(crate) fn control(
+    wait_object: c_int,
+    wait: Option<&Wait>,
+    command: c_int,
+    argument: *mut c_void,
+) -> Result<c_int, Code> {
+    match (command, wait) {
+        (FI_GETWAIT, Some(wait)) if wait_object == FI_WAIT_FD => set(argument.cast(), wait.descriptor())?,
+        (FI_GETWAITOBJ, _) => set(argument.cast(), wait_object)?,
+        _ => return Err(ENOSYS),
+    }
+    Ok(0)
 }
 
 /// Waits until `descriptor` is readable, for `span` at most. Signals of the operating system end it, too.

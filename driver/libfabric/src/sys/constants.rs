@@ -1,6 +1,5 @@
 //! Constants of libfabric.
 
-use crate::code::Code;
 use core::ffi::c_int;
 
 /// Version number of an interface.
@@ -182,9 +181,23 @@ pub(crate) const FI_OPT_INJECT_ATOMIC_SIZE: c_int = 19;
 /// `bool`; shared memory between cards is a link like another one.
 pub(crate) const FI_OPT_SHARED_MEMORY_PERMITTED: c_int = 11;
 
+/// Error code, positive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code(c_int);
+
+impl Code {
+    pub(crate) const fn new(number: c_int) -> Self {
+        Self(number)
+    }
+
+    pub(crate) const fn get(self) -> c_int {
+        self.0
+    }
+}
+
 macro_rules! codes {
     ($($name:ident = $header:ident = $value:expr;)*) => {
-        $(pub(crate) const $name: Code = Code::new($value);)*
+        $(pub(crate) const $name: Code = Code($value);)*
         /// Names of the headers and values.
         #[cfg(test)]
         pub(crate) const CODES: &[(&str, Code)] = &[$((stringify!($header), $name)),*];

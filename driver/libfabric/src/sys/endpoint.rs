@@ -1,19 +1,11 @@
-//! Endpoints: options, names, messages without tags.
+//! Endpoints and their tables of functions: options, names, messages, tagged messages, remote memory, atomic operations.
 
+use super::attributes::{FiRxAttr, FiTxAttr};
 use super::fid::Fid;
-use super::{FiOpsAtomic, FiOpsRma, FiOpsTagged, FiRxAttr, FiTxAttr, NO_INT, NO_SIZE, operations};
+use super::messages::{FiIoc, FiMsg, FiMsgAtomic, FiMsgRma, FiMsgTagged};
+use super::{NO_INT, NO_SIZE, operations};
 use core::ffi::{c_int, c_void};
 use libc::iovec;
-
-#[repr(C)]
-pub(crate) struct FiMsg {
-    pub(crate) msg_iov: *const iovec,
-    pub(crate) desc: *mut *mut c_void,
-    pub(crate) iov_count: usize,
-    pub(crate) addr: u64,
-    pub(crate) context: *mut c_void,
-    pub(crate) data: u64,
-}
 
 operations! {
     FiOpsEp {
@@ -69,6 +61,52 @@ operations! {
         gather(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, c_int, u64, *mut c_void) -> isize = NO_SIZE;
         msg(*mut FidEp, *const c_void, *mut c_void, *mut *mut c_void, usize, u64) -> isize = NO_SIZE;
         barrier2(*mut FidEp, u64, u64, *mut c_void) -> isize = NO_SIZE;
+    }
+}
+
+operations! {
+    FiOpsTagged {
+        recv(*mut FidEp, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        recvv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        recvmsg(*mut FidEp, *const FiMsgTagged, u64) -> isize = NO_SIZE;
+        send(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        sendv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        sendmsg(*mut FidEp, *const FiMsgTagged, u64) -> isize = NO_SIZE;
+        inject(*mut FidEp, *const c_void, usize, u64, u64) -> isize = NO_SIZE;
+        senddata(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        injectdata(*mut FidEp, *const c_void, usize, u64, u64, u64) -> isize = NO_SIZE;
+    }
+}
+
+operations! {
+    FiOpsRma {
+        read(*mut FidEp, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        readv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        readmsg(*mut FidEp, *const FiMsgRma, u64) -> isize = NO_SIZE;
+        write(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        writev(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        writemsg(*mut FidEp, *const FiMsgRma, u64) -> isize = NO_SIZE;
+        inject(*mut FidEp, *const c_void, usize, u64, u64, u64) -> isize = NO_SIZE;
+        writedata(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
+        injectdata(*mut FidEp, *const c_void, usize, u64, u64, u64, u64) -> isize = NO_SIZE;
+    }
+}
+
+operations! {
+    FiOpsAtomic {
+        write(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, c_int, c_int, *mut c_void) -> isize = NO_SIZE;
+        writev(*mut FidEp, *const FiIoc, *mut *mut c_void, usize, u64, u64, u64, c_int, c_int, *mut c_void) -> isize = NO_SIZE;
+        writemsg(*mut FidEp, *const FiMsgAtomic, u64) -> isize = NO_SIZE;
+        inject(*mut FidEp, *const c_void, usize, u64, u64, u64, c_int, c_int) -> isize = NO_SIZE;
+        readwrite(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, u64, c_int, c_int, *mut c_void) -> isize = NO_SIZE;
+        readwritev(*mut FidEp, *const FiIoc, *mut *mut c_void, usize, *mut FiIoc, *mut *mut c_void, usize, u64, u64, u64, c_int, c_int, *mut c_void) -> isize = NO_SIZE;
+        readwritemsg(*mut FidEp, *const FiMsgAtomic, *mut FiIoc, *mut *mut c_void, usize, u64) -> isize = NO_SIZE;
+        compwrite(*mut FidEp, *const c_void, usize, *mut c_void, *const c_void, *mut c_void, *mut c_void, *mut c_void, u64, u64, u64, c_int, c_int, *mut c_void) -> isize = NO_SIZE;
+        compwritev(*mut FidEp, *const FiIoc, *mut *mut c_void, usize, *const FiIoc, *mut *mut c_void, usize, *mut FiIoc, *mut *mut c_void, usize, u64, u64, u64, c_int, c_int, *mut c_void) -> isize = NO_SIZE;
+        compwritemsg(*mut FidEp, *const FiMsgAtomic, *const FiIoc, *mut *mut c_void, usize, *mut FiIoc, *mut *mut c_void, usize, u64) -> isize = NO_SIZE;
+        writevalid(*mut FidEp, c_int, c_int, *mut usize) -> c_int = NO_INT;
+        readwritevalid(*mut FidEp, c_int, c_int, *mut usize) -> c_int = NO_INT;
+        compwritevalid(*mut FidEp, c_int, c_int, *mut usize) -> c_int = NO_INT;
     }
 }
 

@@ -1,9 +1,7 @@
 //! Comparison with the installed headers: a C program prints sizes, offsets and values of everything that is used here.
 
-use super::atomic::FiRmaIoc;
-use super::transfer::FiRmaIov;
+use super::messages::{FiRmaIoc, FiRmaIov};
 use super::*;
-use crate::code::Code;
 use core::mem::offset_of;
 use fpga_pci::testing::skipped_without;
 use std::fmt::Write as _;

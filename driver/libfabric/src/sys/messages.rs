@@ -1,8 +1,17 @@
-//! Messages with tags, and access to remote memory.
+//! Descriptions of single operations: messages, access to remote memory, atomic operations.
 
-use super::{FidEp, NO_SIZE, operations};
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use libc::iovec;
+
+#[repr(C)]
+pub(crate) struct FiMsg {
+    pub(crate) msg_iov: *const iovec,
+    pub(crate) desc: *mut *mut c_void,
+    pub(crate) iov_count: usize,
+    pub(crate) addr: u64,
+    pub(crate) context: *mut c_void,
+    pub(crate) data: u64,
+}
 
 #[repr(C)]
 pub(crate) struct FiMsgTagged {
@@ -14,20 +23,6 @@ pub(crate) struct FiMsgTagged {
     pub(crate) ignore: u64,
     pub(crate) context: *mut c_void,
     pub(crate) data: u64,
-}
-
-operations! {
-    FiOpsTagged {
-        recv(*mut FidEp, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        recvv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        recvmsg(*mut FidEp, *const FiMsgTagged, u64) -> isize = NO_SIZE;
-        send(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        sendv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        sendmsg(*mut FidEp, *const FiMsgTagged, u64) -> isize = NO_SIZE;
-        inject(*mut FidEp, *const c_void, usize, u64, u64) -> isize = NO_SIZE;
-        senddata(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        injectdata(*mut FidEp, *const c_void, usize, u64, u64, u64) -> isize = NO_SIZE;
-    }
 }
 
 #[repr(C)]
@@ -49,16 +44,35 @@ pub(crate) struct FiMsgRma {
     pub(crate) data: u64,
 }
 
-operations! {
-    FiOpsRma {
-        read(*mut FidEp, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        readv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        readmsg(*mut FidEp, *const FiMsgRma, u64) -> isize = NO_SIZE;
-        write(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        writev(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        writemsg(*mut FidEp, *const FiMsgRma, u64) -> isize = NO_SIZE;
-        inject(*mut FidEp, *const c_void, usize, u64, u64, u64) -> isize = NO_SIZE;
-        writedata(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
-        injectdata(*mut FidEp, *const c_void, usize, u64, u64, u64, u64) -> isize = NO_SIZE;
-    }
+#[repr(C)]
+pub(crate) struct FiIoc {
+    pub(crate) addr: *mut c_void,
+    pub(crate) count: usize,
+}
+
+#[repr(C)]
+pub(crate) struct FiRmaIoc {
+    pub(crate) addr: u64,
+    pub(crate) count: usize,
+    pub(crate) key: u64,
+}
+
+#[repr(C)]
+pub(crate) struct FiAtomicAttr {
+    pub(crate) count: usize,
+    pub(crate) size: usize,
+}
+
+#[repr(C)]
+pub(crate) struct FiMsgAtomic {
+    pub(crate) msg_iov: *const FiIoc,
+    pub(crate) desc: *mut *mut c_void,
+    pub(crate) iov_count: usize,
+    pub(crate) addr: u64,
+    pub(crate) rma_iov: *const FiRmaIoc,
+    pub(crate) rma_iov_count: usize,
+    pub(crate) datatype: c_int,
+    pub(crate) op: c_int,
+    pub(crate) context: *mut c_void,
+    pub(crate) data: u64,
 }

@@ -5,29 +5,31 @@
 //!
 //! Names of fields are those of the headers: the layout test compares them by name.
 
-mod atomic;
+mod attributes;
 mod constants;
+mod domain;
 mod endpoint;
 mod events;
 mod fid;
-mod info;
 #[cfg(test)]
 mod layouts;
-mod transfer;
+mod messages;
 
-pub(crate) use atomic::{FiAtomicAttr, FiIoc, FiMsgAtomic, FiOpsAtomic};
+pub(crate) use attributes::{FiEpAttr, FiRxAttr, FiTxAttr};
 pub(crate) use constants::*;
-pub(crate) use endpoint::{FiMsg, FiOpsCm, FiOpsCollective, FiOpsEp, FiOpsMsg, FidEp};
+pub(crate) use domain::{
+    FiAvAttr, FiDomainAttr, FiFabricAttr, FiInfo, FiMrAttr, FiOpsAv, FiOpsDomain, FiOpsFabric, FiOpsMr,
+    FiProvider, FidAv, FidDomain, FidFabric, FidMr,
+};
+pub(crate) use endpoint::{
+    FiOpsAtomic, FiOpsCm, FiOpsCollective, FiOpsEp, FiOpsMsg, FiOpsRma, FiOpsTagged, FidEp,
+};
 pub(crate) use events::{
     FiCntrAttr, FiCqAttr, FiCqDataEntry, FiCqEntry, FiCqErrEntry, FiCqMsgEntry, FiCqTaggedEntry, FiEqAttr,
     FiEqEntry, FiEqErrEntry, FiOpsCntr, FiOpsCq, FiOpsEq, FidCntr, FidCq, FidEq,
 };
-pub(crate) use fid::{
-    FiAlias, FiAvAttr, FiMrAttr, FiOps, FiOpsAv, FiOpsDomain, FiOpsFabric, FiOpsMr, FiProvider, Fid, FidAv,
-    FidDomain, FidFabric, FidMr,
-};
-pub(crate) use info::{FiDomainAttr, FiEpAttr, FiFabricAttr, FiInfo, FiRxAttr, FiTxAttr};
-pub(crate) use transfer::{FiMsgRma, FiMsgTagged, FiOpsRma, FiOpsTagged};
+pub(crate) use fid::{FiAlias, FiOps, Fid};
+pub(crate) use messages::{FiAtomicAttr, FiIoc, FiMsg, FiMsgAtomic, FiMsgRma, FiMsgTagged};
 
 /// Defines a table of functions, and the table `NONE` whose functions all refuse: inline functions of libfabric's headers call most of
 /// them without a check.
