@@ -9,23 +9,24 @@ use std::sync::Arc;
 
 use fpga_driver::{Card, DmaAccess, RegisteredMemory, SharedMemory};
 
-use crate::call::{call, duration, set, set_if};
-use crate::channel::Channel;
+use crate::call::{call, set, set_if};
+use crate::code::memory_status;
 use crate::error::Failure;
-use crate::handle;
-use crate::status::{Status, memory_status};
-
-/// Time for which freeing a buffer waits for calls of other threads with its channels, in nanoseconds.
-const FREE_PATIENCE_NS: u64 = 10_000_000;
+use crate::handle::{self, Kind, Object};
+use crate::status::Status;
 
 /// DMA memory of a card.
 pub(crate) struct Buffer {
-    card: Card,
+    pub(crate) card: Card,
     memory: RegisteredMemory,
     /// Handles of the channels that it is registered with.
-    channels: Vec<u64>,
+    pub(crate) channels: Vec<u64>,
     /// Memory of the program: set when the driver has let go of it.
-    released: Option<Arc<AtomicBool>>,
+    pub(crate) released: Option<Arc<AtomicBool>>,
+}
+
+impl Object for Buffer {
+    const KIND: Kind = Kind::Buffer;
 }
 
 /// Sets the flag when the driver lets go of the program's memory.
@@ -109,50 +110,4 @@ pub(crate) extern "C" fn fpga_buffer_data(buffer: u64, data: *mut *mut u8, lengt
         set(data, core::ptr::with_exposed_provenance_mut(address))?;
         set_if(length, size)
     })
-}
-
-/// Frees a buffer. Refused while a transfer of it is in flight.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_buffer_free(buffer: u64) -> Status {
-    call(|| {
-        let began = std::time::Instant::now();
-        loop {
-            match free(buffer) {
-                // The other thread may be about to register the buffer, so this one lets go of it meanwhile.
-                Err(failure)
-                    if failure.status() == Status::Concurrent
-                        && began.elapsed() < duration(FREE_PATIENCE_NS) =>
-                {
-                    std::thread::yield_now();
-                }
-                result => return result,
-            }
-        }
-    })
-}
-
-fn free(handle_of: u64) -> Result<(), Failure> {
-    let mut entered = handle::enter_shared::<Buffer>(handle_of)?;
-    let buffer = entered.get::<Buffer>()?;
-    while let Some(channel) = buffer.channels.last().copied() {
-        let deregistered = handle::with(channel, |channel: &mut Channel| channel.deregister(handle_of));
-        match deregistered {
-            Ok(()) => {}
-            // A closed channel has let go of its memory.
-            Err(failure) if failure.status() == Status::Handle => {}
-            Err(failure) if failure.status() == Status::Concurrent => {
-                let text = "another thread is in a call with a channel that has used the buffer";
-                return Err(Failure::of(Status::Concurrent, text));
-            }
-            Err(failure) => return Err(failure),
-        }
-        buffer.channels.pop();
-    }
-    let (released, name) = (buffer.released.clone(), buffer.card.name().to_owned());
-    handle::finish::<Buffer>(handle_of, entered)?;
-    if released.is_some_and(|released| !released.load(Ordering::Acquire)) {
-        let text = "the card may still reach the memory, because an engine did not stop: do not free it";
-        return Err(Failure::on_card(Status::Wedged, &text, &name));
-    }
-    Ok(())
 }

@@ -2,15 +2,16 @@
 
 use core::ffi::c_char;
 
-use fpga_driver::errors::{CardSpecError, MmioError, ServerError};
+use fpga_driver::errors::{CardSpecError, MmioError};
 use fpga_driver::{
     Bar, BarOffset, Card, CardAddr, CardRange, CardSpec, NetworkInterface, OpenError, OpenOptions,
 };
 
-use crate::call::{call, copy_text, duration, set, set_if, text};
+use crate::call::{call, copy_text, duration, read_options, set, set_if, text, write_struct};
+use crate::code::mmio_status;
 use crate::error::Failure;
 use crate::handle;
-use crate::layout::{c_struct, read_options, write_struct};
+use crate::layout::c_struct;
 use crate::status::Status;
 
 /// BARs of `fpga_bar_read32` and its siblings, as in the header.
@@ -206,18 +207,6 @@ pub(crate) extern "C" fn fpga_get_name(card: u64, name: *mut c_char, length: usi
         let card = handle::shared(card, Card::clone)?;
         copy_text(name, length, core::ptr::null_mut(), card.name())
     })
-}
-
-/// Code of a register access that failed.
-pub(crate) fn mmio_status(error: &MmioError) -> Status {
-    match error {
-        MmioError::OutOfRange { .. } | MmioError::Misaligned { .. } => Status::Range,
-        MmioError::Stale { .. } => Status::Gone,
-        MmioError::OtherProcess(_) => Status::Process,
-        MmioError::Server { source: ServerError::TimedOut { .. }, .. } => Status::TimedOut,
-        error if error.is_gone() => Status::Gone,
-        _ => Status::System,
-    }
 }
 
 /// Accesses a register of one BAR.

@@ -1,13 +1,17 @@
 //! Copies inside the card by the AXI CDMA engine.
 
 use core::ops::ControlFlow;
+use std::collections::VecDeque;
 
-use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError};
+use fpga_driver::errors::CdmaFault;
+use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRing, CdmaSegment, Error};
 
-use crate::call::{call, duration, is_cancelled, set, set_if, with_wait};
-use crate::error::{Failure, Position};
-use crate::handle;
-use crate::status::{Code, Status};
+use crate::call::{call, duration, set, set_if};
+use crate::code::{Code, Position, mmio_status};
+use crate::error::Failure;
+use crate::handle::{self, Kind, Object};
+use crate::status::Status;
+use crate::wait::{is_cancelled, with_wait};
 
 impl Code for CdmaError {
     fn status(&self) -> Status {
@@ -20,7 +24,7 @@ impl Code for CdmaError {
             Self::Gone => Status::Gone,
             Self::Silent(_) | Self::Narrow { .. } | Self::NoScatterGather => Status::Unsupported,
             Self::BounceChannels { .. } => Status::Argument,
-            Self::Mmio(error) => crate::card::mmio_status(error),
+            Self::Mmio(error) => mmio_status(error),
             _ => Status::System,
         }
     }
@@ -51,6 +55,10 @@ pub(crate) struct CopyEngine {
     pub(crate) mode: Mode,
 }
 
+impl Object for CopyEngine {
+    const KIND: Kind = Kind::Cdma;
+}
+
 /// Modes of the handle of an engine, for calls of other threads.
 pub(crate) const SIMPLE_MODE: usize = 1;
 pub(crate) const RING_MODE: usize = 2;
@@ -60,9 +68,19 @@ pub(crate) enum Mode {
     /// One copy at a time.
     Simple(Cdma),
     /// A ring of copies.
-    Ring(Box<crate::cdma_ring::Ring>),
+    Ring(Box<Ring>),
     /// Between two modes, inside a call only.
     Lost,
+}
+
+/// Ring, and what its completions say.
+pub(crate) struct Ring {
+    pub(crate) ring: CdmaRing<()>,
+    /// Scratch space for lists, kept between calls.
+    pub(crate) list: Vec<CdmaSegment>,
+    /// Number of copies whose completions were taken.
+    pub(crate) taken: u64,
+    pub(crate) failures: VecDeque<(u64, Box<Error<CdmaFault>>)>,
 }
 
 impl CopyEngine {

@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 
 use fpga_driver::errors::{CdmaFault, CdmaFaultCause, CdmaRefusalReason, CdmaRingError, CdmaSubmitError};
-use fpga_driver::{CardAddr, Cdma, CdmaRing, CdmaRingOptions, CdmaSegment, DescriptorPath, Error, Ticket};
+use fpga_driver::{CardAddr, Cdma, CdmaRingOptions, CdmaSegment, DescriptorPath, Error, Ticket};
 
-use crate::call::{array, call, set, set_if, with_wait};
-use crate::cdma::{CopyEngine, Mode, RING_MODE, SIMPLE_MODE};
+use crate::call::{array, call, read_options, set, set_if};
+use crate::cdma::{CopyEngine, Mode, RING_MODE, Ring, SIMPLE_MODE};
 use crate::channel::{CWait, wait_options};
-use crate::error::{Failure, Position};
+use crate::code::{Code, Position};
+use crate::error::Failure;
 use crate::handle;
-use crate::layout::{c_struct, read_options};
-use crate::status::{Code, Status};
+use crate::layout::c_struct;
+use crate::status::Status;
+use crate::wait::with_wait;
 
 /// Number of failures that a ring keeps until they are taken.
 const MAX_FAILURES: usize = 1024;
@@ -41,16 +43,6 @@ c_struct! {
         destination: u64,
         length: u64,
     }
-}
-
-/// Ring, and what its completions say.
-pub(crate) struct Ring {
-    ring: CdmaRing<()>,
-    /// Scratch space for lists, kept between calls.
-    list: Vec<CdmaSegment>,
-    /// Number of copies whose completions were taken.
-    taken: u64,
-    failures: VecDeque<(u64, Box<Error<CdmaFault>>)>,
 }
 
 impl Ring {

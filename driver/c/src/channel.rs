@@ -6,16 +6,17 @@ use std::collections::{HashMap, VecDeque};
 
 use fpga_driver::errors::ChannelFault;
 use fpga_driver::{
-    C2hChannel, C2hStream, Card, ChannelError, ChannelEvents, ChannelOptions, Error, H2cChannel, H2cStream,
-    MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions, stream::PacketFragment,
+    C2hChannel, C2hStream, Card, ChannelError, ChannelEvents, ChannelOptions, DmaBuffer, Error, H2cChannel,
+    H2cStream, MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions, stream::PacketFragment,
 };
 
 use crate::buffer;
-use crate::call::{CANCELLATION, call, duration, set};
+use crate::call::{call, duration, read_options, set};
 use crate::error::Failure;
-use crate::handle;
-use crate::layout::{c_struct, read_options};
+use crate::handle::{self, Kind, Object};
+use crate::layout::c_struct;
 use crate::status::Status;
+use crate::wait::CANCELLATION;
 
 /// Direction of a channel, as in the header.
 const H2C: i32 = 0;
@@ -66,8 +67,26 @@ pub(crate) struct Channel {
     /// Scratch space for lists, kept between calls.
     pub(crate) list: Vec<ScatterGatherEntry>,
     pub(crate) fragments: Vec<PacketFragment>,
-    /// State of receiving, for C2H streams.
-    pub(crate) receiving: crate::stream::Receiving,
+    pub(crate) receiving: Receiving,
+}
+
+/// State of receiving, for C2H streams.
+#[derive(Default)]
+pub(crate) struct Receiving {
+    /// Parts of the packet that the program has, or gets next: address and length.
+    pub(crate) pieces: Vec<(usize, usize)>,
+    /// The packet is one that the program has not seen yet.
+    pub(crate) is_pending: bool,
+    /// Error that the next call returns.
+    pub(crate) failed: Option<Failure>,
+    /// Buffer of single packets, while it is not posted; with the packet that the program has no space for.
+    pub(crate) buffer: Option<DmaBuffer>,
+    pub(crate) is_received: bool,
+    pub(crate) is_posted: bool,
+}
+
+impl Object for Channel {
+    const KIND: Kind = Kind::Channel;
 }
 
 pub(crate) enum Engine {
@@ -130,7 +149,7 @@ impl Channel {
             events: None,
             list: Vec::new(),
             fragments: Vec::new(),
-            receiving: crate::stream::Receiving::default(),
+            receiving: Receiving::default(),
         }
     }
 
@@ -276,7 +295,7 @@ pub(crate) fn number(number: u32) -> Result<u8, Failure> {
 }
 
 /// Opens a memory-mapped channel or a stream.
-fn open(
+pub(crate) fn open(
     card: u64,
     direction: i32,
     channel: u32,
@@ -318,23 +337,6 @@ pub(crate) extern "C" fn fpga_channel_open_with(
     call(|| {
         open(card, direction, number, out, |card, h2c, number| {
             open_memory(card, h2c, number, read_options(options, size)?.options()?)
-        })
-    })
-}
-
-/// Takes a stream channel of a card.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_stream_open(
-    card: u64,
-    direction: i32,
-    number: u32,
-    options: *const crate::stream::COptions,
-    size: usize,
-    out: *mut u64,
-) -> Status {
-    call(|| {
-        open(card, direction, number, out, |card, h2c, number| {
-            crate::stream::open(card, h2c, number, &read_options(options, size)?)
         })
     })
 }

@@ -8,13 +8,15 @@ use fpga_driver::endpoint::{
 };
 use fpga_driver::{Card, CardAddr, Endpoint, NodeId};
 
-use crate::call::{CANCELLATION, bytes, call, duration, set, set_if, with_wait};
+use crate::call::{bytes, call, duration, out_bytes, read_options, set, set_if, write_struct};
+use crate::code::{Code, mmio_status};
 use crate::endpoint_options::{COptions, CSend, send_options};
 use crate::error::Failure;
-use crate::handle;
-use crate::layout::{c_struct, read_options, write_struct};
-use crate::region::{CRegion, remote_region};
-use crate::status::{Code, Status};
+use crate::handle::{self, Kind, Object};
+use crate::layout::c_struct;
+use crate::remote::{CRegion, remote_region};
+use crate::status::Status;
+use crate::wait::{CANCELLATION, with_wait};
 
 c_struct! {
     /// Properties of an endpoint.
@@ -106,6 +108,10 @@ pub(crate) struct CardEndpoint {
     pub(crate) next_read: u64,
 }
 
+impl Object for CardEndpoint {
+    const KIND: Kind = Kind::Endpoint;
+}
+
 fn number_of(ticket: SendTicket) -> u64 {
     u64::from(ticket.generation()) << u32::BITS | u64::from(ticket.slot())
 }
@@ -150,7 +156,7 @@ impl Code for EndpointError {
             Self::Submit(error) => error.kind.status(),
             Self::Prepare(error) | Self::Fetch(error) => error.kind.status(),
             Self::Upload(_) | Self::Chain { .. } => Status::Fault,
-            Self::Mmio(error) => crate::card::mmio_status(error),
+            Self::Mmio(error) => mmio_status(error),
             Self::RegionRange { .. } => Status::Range,
             Self::RegionsFull { .. } => Status::NoMemory,
             Self::TimedOut { .. } | Self::NoArrival { .. } => Status::TimedOut,
@@ -169,7 +175,7 @@ impl Code for SendError {
         match self {
             Self::Scheme { .. } => Status::Unsupported,
             Self::Peer { .. } => Status::Peer,
-            Self::Mmio(error) => crate::card::mmio_status(error),
+            Self::Mmio(error) => mmio_status(error),
             Self::Sender(CommandError::Full { .. } | CommandError::Destinations { .. }) => Status::Full,
             Self::Sender(CommandError::Notify | CommandError::Scheme { .. }) => Status::Unsupported,
             _ => Status::Range,
@@ -411,7 +417,7 @@ pub(crate) extern "C" fn fpga_endpoint_next_notification(
 ) -> Status {
     call(|| {
         set(found, 0)?;
-        crate::call::out_bytes(notification.cast(), size)?;
+        out_bytes(notification.cast(), size)?;
         handle::with(endpoint, |end: &mut CardEndpoint| {
             let Some(arrival) = end.endpoint.next_notification() else { return Ok(()) };
             set(found, 1)?;
@@ -429,7 +435,7 @@ pub(crate) extern "C" fn fpga_endpoint_wait_notification(
     size: usize,
 ) -> Status {
     call(|| {
-        crate::call::out_bytes(notification.cast(), size)?;
+        out_bytes(notification.cast(), size)?;
         with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
             let arrival = end.endpoint.wait_notification(duration(timeout_ns))?;
             report(&arrival, notification, size)

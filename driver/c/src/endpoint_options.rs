@@ -4,9 +4,9 @@ use core::ffi::c_char;
 
 use fpga_driver::endpoint::{EndpointOptions, Scheme, SendNotify, SendOptions, SendTimeout};
 
-use crate::call::{duration, text};
+use crate::call::{duration, read_options, text};
 use crate::error::Failure;
-use crate::layout::{c_struct, read_options};
+use crate::layout::c_struct;
 
 c_struct! {
     /// Options of an endpoint. A member that is 0 stands for its default.

@@ -9,8 +9,9 @@ use fpga_driver::errors::{CardPart, ErrorKind, OtherProcess};
 use fpga_driver::{ChannelName, Direction, Error, ErrorPlace};
 
 use crate::advice::render;
+use crate::code::{Code, Position};
 use crate::layout::c_struct;
-use crate::status::{Code, Status};
+use crate::status::Status;
 
 /// Failure of a call.
 pub(crate) struct Failure {
@@ -20,31 +21,6 @@ pub(crate) struct Failure {
     card: String,
     part: (i32, u32),
     position: Position,
-}
-
-/// Position of a failure, as far as the driver knows it. [`UNKNOWN`] where it does not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) host_address: u64,
-    pub(crate) card_address: u64,
-    pub(crate) length: u64,
-    pub(crate) bytes_done: u64,
-    pub(crate) descriptor: u64,
-}
-
-/// Unknown address, length or number.
-pub(crate) const UNKNOWN: u64 = u64::MAX;
-
-impl Default for Position {
-    fn default() -> Self {
-        Self {
-            host_address: UNKNOWN,
-            card_address: UNKNOWN,
-            length: UNKNOWN,
-            bytes_done: UNKNOWN,
-            descriptor: UNKNOWN,
-        }
-    }
 }
 
 /// Parts of a card, as in the header.

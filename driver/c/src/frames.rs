@@ -7,15 +7,20 @@ use fpga_driver::{Advice, Endpoint};
 use fpga_frames::{Frame, LocalError, ReceivedFrame};
 
 use crate::call::{bytes, call, set, text};
+use crate::code::Code as _;
 use crate::endpoint::CardEndpoint;
 use crate::error::Failure;
-use crate::handle::{self, Kind as _};
-use crate::status::{Code as _, Status};
+use crate::handle::{self, Kind, Object};
+use crate::status::Status;
 
 /// Frame that a program fills, or has received.
 pub(crate) enum AnyFrame {
     Filling(Frame),
     Received(ReceivedFrame),
+}
+
+impl Object for AnyFrame {
+    const KIND: Kind = Kind::Frame;
 }
 
 /// Returns the failure of an error that names its card itself.
@@ -38,8 +43,7 @@ pub(crate) fn local(error: &LocalError) -> Status {
 pub(crate) fn endpoint_of(handle_of: u64) -> Result<Endpoint, Failure> {
     // The kind is checked first, so that another handle is not entered.
     let entered = handle::enter_single::<CardEndpoint>(handle_of)?;
-    let object = handle::take::<CardEndpoint>(handle_of, entered)?;
-    CardEndpoint::from_object(object).map(|end| end.endpoint).ok_or_else(|| Status::Internal.into())
+    Ok(handle::take::<CardEndpoint>(handle_of, entered)?.endpoint)
 }
 
 /// Parses an address with a port.

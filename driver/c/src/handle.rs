@@ -12,31 +12,21 @@
 //! Entering and leaving a slot are one atomic operation each. The table grows by chunks and takes its lock only to create an object.
 //!
 //! A thread that closes an object, or cancels something of it, while another thread waits with it, claims it: the wait sees that
-//! ([`Watched::claim`]), ends and leaves the slot.
+//! ([`claim`]), ends and leaves the slot.
 
-use core::cell::UnsafeCell;
+use core::any::Any;
+use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use crate::buffer::Buffer;
-use crate::call;
-use crate::cdma::CopyEngine;
-use crate::channel::Channel;
-use crate::endpoint::CardEndpoint;
-use crate::error::{self, Failure};
-use crate::frames::AnyFrame;
-use crate::interrupt::UserLines;
-use crate::map::Map;
-#[cfg(feature = "sim")]
-use crate::network::Network;
-use crate::status::Status;
-use crate::subscriber::AnySubscriber;
 use fpga_driver::Card;
 use fpga_driver::backend::Process;
 use fpga_driver::errors::OtherProcess;
-use fpga_frames::Publisher;
+
+use crate::error::{self, Failure};
+use crate::status::Status;
 
 const FREE: u64 = 0;
 const IDLE: u64 = 1;
@@ -56,64 +46,30 @@ pub(crate) const ANY_MODE: usize = 0;
 const MODES: usize = 3;
 const _: () = assert!(KIND_BITS >= STATE_BITS, "a state has space for the generation of a handle");
 
-/// Kind of object that a function takes.
-pub(crate) trait Kind: Sized {
-    /// Kind in the handles of these objects.
-    const NUMBER: u64;
-
-    fn into_object(self) -> Object;
-
-    fn of(object: &mut Object) -> Option<&mut Self>;
-
-    fn from_object(object: Object) -> Option<Self>;
-}
-
-/// Lists the kinds of objects. Each object has its own allocation: slots are small, and an object does not move.
-macro_rules! objects {
-    ($($(#[$meta:meta])* $name:ident = $number:literal),* $(,)?) => {
-        /// Object that a handle names.
-        pub(crate) enum Object {
-            $($(#[$meta])* $name(Box<$name>),)*
-        }
-
-        $($(#[$meta])* impl Kind for $name {
-            const NUMBER: u64 = $number;
-
-            fn into_object(self) -> Object {
-                Object::$name(Box::new(self))
-            }
-
-            fn from_object(object: Object) -> Option<Self> {
-                match object {
-                    Object::$name(object) => Some(*object),
-                    _ => None,
-                }
-            }
-
-            #[inline]
-            fn of(object: &mut Object) -> Option<&mut Self> {
-                match object {
-                    Object::$name(object) => Some(object),
-                    _ => None,
-                }
-            }
-        })*
-    };
-}
-
-objects! {
-    Card = 0,
-    Channel = 1,
-    Buffer = 2,
-    Map = 3,
-    UserLines = 4,
-    CopyEngine = 5,
+/// Kinds of objects, by their numbers in handles.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Card,
+    Channel,
+    Buffer,
+    Map,
+    UserInterrupts,
+    Cdma,
     #[cfg(feature = "sim")]
-    Network = 6,
-    CardEndpoint = 7,
-    Publisher = 8,
-    AnySubscriber = 9,
-    AnyFrame = 10,
+    Network,
+    Endpoint,
+    Publisher,
+    Subscriber,
+    Frame,
+}
+
+/// Object that a handle names. Each has its own allocation: slots are small, and an object does not move.
+pub(crate) trait Object: Any + Send {
+    const KIND: Kind;
+}
+
+impl Object for Card {
+    const KIND: Kind = Kind::Card;
 }
 
 struct Slot {
@@ -128,16 +84,10 @@ struct Slot {
     mode: AtomicU32,
     /// Number of threads that want the object from a thread that waits with it: in any mode, and in each mode.
     claims: [AtomicU32; MODES],
-    object: UnsafeCell<Option<Object>>,
+    object: UnsafeCell<Option<Box<dyn Any + Send>>>,
 }
 
-/// Objects are used by one thread after another.
-const _: () = {
-    const fn is_send<T: Send>() {}
-    is_send::<Object>();
-};
-
-// SAFETY: objects are Send, which the constant above checks. Only the thread that changed the state from IDLE to BUSY, or that holds the table's lock for a FREE slot, accesses the object.
+// SAFETY: objects are Send. Only the thread that changed the state from IDLE to BUSY, or that holds the table's lock for a FREE slot, accesses the object.
 unsafe impl Sync for Slot {}
 
 impl Slot {
@@ -177,21 +127,21 @@ pub(crate) struct Entered {
 impl Entered {
     /// Returns the object if it is of this kind.
     #[inline]
-    pub(crate) fn get<T: Kind>(&mut self) -> Result<&mut T, Status> {
+    pub(crate) fn get<T: Object>(&mut self) -> Result<&mut T, Status> {
         // SAFETY: this value exists once per BUSY slot, and is borrowed mutably.
         let object = unsafe { &mut *self.slot.object.get() };
-        object.as_mut().and_then(T::of).ok_or(Status::Handle)
+        object.as_mut().and_then(|object| object.downcast_mut()).ok_or(Status::Handle)
     }
 
     /// Takes the object out, if it is of this kind, and frees the slot: the handle is closed.
-    pub(crate) fn close<T: Kind>(mut self) -> Result<Object, Status> {
+    pub(crate) fn close<T: Object>(mut self) -> Result<T, Status> {
         self.get::<T>()?;
         let (slot, generation) = (self.slot, self.generation);
         core::mem::forget(self);
         // SAFETY: the slot is still BUSY by this thread.
         let object = unsafe { (*slot.object.get()).take() };
         slot.state.store(generation << STATE_BITS | FREE, Ordering::Release);
-        object.ok_or(Status::Handle)
+        object.and_then(|object| object.downcast().ok()).map(|object| *object).ok_or(Status::Handle)
     }
 }
 
@@ -236,7 +186,7 @@ fn of_other(slot: &Slot, generation: u64, other: OtherProcess) -> Status {
 /// # Errors
 /// As [`enter`], and those of `body`.
 #[inline]
-pub(crate) fn with<T: Kind, R>(
+pub(crate) fn with<T: Object, R>(
     handle: u64,
     body: impl FnOnce(&mut T) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
@@ -249,20 +199,20 @@ pub(crate) fn with<T: Kind, R>(
 /// # Errors
 /// As [`enter`].
 #[inline]
-pub(crate) fn enter_single<T: Kind>(handle: u64) -> Result<Entered, Status> {
+pub(crate) fn enter_single<T: Object>(handle: u64) -> Result<Entered, Status> {
     if is_kind::<T>(handle) { enter(handle) } else { Err(Status::Handle) }
 }
 
 #[inline]
-fn is_kind<T: Kind>(handle: u64) -> bool {
-    handle >> INDEX_BITS & ((1 << KIND_BITS) - 1) == T::NUMBER
+fn is_kind<T: Object>(handle: u64) -> bool {
+    handle >> INDEX_BITS & ((1 << KIND_BITS) - 1) == T::KIND as u64
 }
 
 /// Returns a copy of what `read` finds in an object that threads share.
 ///
 /// # Errors
 /// [`Status::Handle`].
-pub(crate) fn shared<T: Kind, R>(handle: u64, read: impl FnOnce(&T) -> R) -> Result<R, Status> {
+pub(crate) fn shared<T: Object, R>(handle: u64, read: impl FnOnce(&T) -> R) -> Result<R, Status> {
     enter_shared::<T>(handle)?.get::<T>().map(|object| read(object))
 }
 
@@ -270,13 +220,13 @@ pub(crate) fn shared<T: Kind, R>(handle: u64, read: impl FnOnce(&T) -> R) -> Res
 ///
 /// # Errors
 /// [`Status::Handle`].
-pub(crate) fn change<T: Kind, R>(handle: u64, change: impl FnOnce(&mut T) -> R) -> Result<R, Status> {
+pub(crate) fn change<T: Object, R>(handle: u64, change: impl FnOnce(&mut T) -> R) -> Result<R, Status> {
     enter_shared::<T>(handle)?.get::<T>().map(change)
 }
 
 /// Begins to use an object that threads share. Waits while another thread uses it, which takes nanoseconds. The kind is compared first:
 /// a call with a channel would wait as long as another thread waits for transfers of that channel.
-pub(crate) fn enter_shared<T: Kind>(handle: u64) -> Result<Entered, Status> {
+pub(crate) fn enter_shared<T: Object>(handle: u64) -> Result<Entered, Status> {
     if !is_kind::<T>(handle) {
         return Err(Status::Handle);
     }
@@ -295,7 +245,7 @@ const CLAIM_PAUSE: Duration = Duration::from_micros(200);
 
 /// Object with which a thread waits.
 #[derive(Clone, Copy)]
-pub(crate) struct Watched {
+struct Watched {
     slot: &'static Slot,
     generation: u64,
 }
@@ -310,7 +260,7 @@ pub(crate) enum Claim {
 impl Watched {
     /// Returns what another thread wants with the object.
     #[inline]
-    pub(crate) fn claim(self) -> Option<Claim> {
+    fn claim(self) -> Option<Claim> {
         let state = self.slot.state.load(Ordering::Relaxed);
         if self.slot.closing.load(Ordering::Relaxed) == self.generation
             || state >> STATE_BITS != self.generation
@@ -323,22 +273,25 @@ impl Watched {
             |mode: usize| self.slot.claims.get(mode).map_or(0, |count| count.load(Ordering::Relaxed));
         (of_mode(ANY_MODE) > 0 || of_mode(self.slot.mode()) > 0).then_some(Claim::Use)
     }
-
-    fn is(self, slot: &Slot) -> bool {
-        core::ptr::eq(self.slot, slot)
-    }
 }
 
 /// Handle of no object.
 pub(crate) const NO_HANDLE: u64 = 0;
 
-/// Returns the object of a handle for a wait.
-pub(crate) fn watch(handle: u64) -> Option<Watched> {
-    if handle == NO_HANDLE {
-        return None;
-    }
-    let (slot, generation) = slot_of(handle)?;
-    Some(Watched { slot, generation })
+thread_local! {
+    /// Object with which this thread waits.
+    static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
+}
+
+/// Notes that this thread waits with the object of a handle, or, with [`NO_HANDLE`], that its wait has ended.
+pub(crate) fn watch(handle: u64) {
+    let object = if handle == NO_HANDLE { None } else { slot_of(handle) };
+    WATCHED.set(object.map(|(slot, generation)| Watched { slot, generation }));
+}
+
+/// Returns what another thread wants with the object with which this thread waits.
+pub(crate) fn claim() -> Option<Claim> {
+    WATCHED.get().and_then(Watched::claim)
 }
 
 /// As [`enter_single`]. If another thread waits with the object, its wait ends first.
@@ -346,7 +299,7 @@ pub(crate) fn watch(handle: u64) -> Option<Watched> {
 /// # Errors
 /// As [`enter`]: [`Status::Concurrent`] if this thread waits with the object, in a signal handler, or if the call of the other thread does not
 /// end.
-fn enter_claimed<T: Kind>(handle: u64, claim: Claim) -> Result<Entered, Status> {
+fn enter_claimed<T: Object>(handle: u64, claim: Claim) -> Result<Entered, Status> {
     match enter_single::<T>(handle) {
         Err(Status::Concurrent) => enter_contended(handle, claim, ANY_MODE)?.ok_or(Status::Concurrent),
         result => result,
@@ -357,7 +310,7 @@ fn enter_claimed<T: Kind>(handle: u64, claim: Claim) -> Result<Entered, Status> 
 #[cold]
 fn enter_contended(handle: u64, claim: Claim, mode: usize) -> Result<Option<Entered>, Status> {
     let (slot, generation) = slot_of(handle).ok_or(Status::Handle)?;
-    if call::watched().is_some_and(|watched| watched.is(slot)) {
+    if WATCHED.get().is_some_and(|watched| core::ptr::eq(watched.slot, slot)) {
         return Err(Status::Concurrent);
     }
     let began = Instant::now();
@@ -396,7 +349,7 @@ fn enter_contended(handle: u64, claim: Claim, mode: usize) -> Result<Option<Ente
 ///
 /// # Errors
 /// As [`enter_claimed`], and those of `body`.
-pub(crate) fn with_claimed<T: Kind, R>(
+pub(crate) fn with_claimed<T: Object, R>(
     handle: u64,
     body: impl FnOnce(&mut T) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
@@ -409,7 +362,7 @@ pub(crate) fn with_claimed<T: Kind, R>(
 ///
 /// # Errors
 /// As [`with_claimed`].
-pub(crate) fn with_claimed_in<T: Kind, R>(
+pub(crate) fn with_claimed_in<T: Object, R>(
     handle: u64,
     mode: usize,
     refused: impl FnOnce() -> Failure,
@@ -439,7 +392,7 @@ pub(crate) fn set_mode(handle: u64, mode: usize) -> Result<(), Status> {
 ///
 /// # Errors
 /// [`Status::NoMemory`] if the table is full.
-pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
+pub(crate) fn add<T: Object>(object: T) -> Result<u64, Status> {
     add_in_mode(object, ANY_MODE)
 }
 
@@ -447,7 +400,7 @@ pub(crate) fn add<T: Kind>(object: T) -> Result<u64, Status> {
 ///
 /// # Errors
 /// As [`add`].
-pub(crate) fn add_in_mode<T: Kind>(object: T, mode: usize) -> Result<u64, Status> {
+pub(crate) fn add_in_mode<T: Object>(object: T, mode: usize) -> Result<u64, Status> {
     let mut free = TABLE.free.lock().unwrap_or_else(PoisonError::into_inner);
     let index = match free.0.pop() {
         Some(index) => index,
@@ -472,18 +425,18 @@ pub(crate) fn add_in_mode<T: Kind>(object: T, mode: usize) -> Result<u64, Status
     let slot = TABLE.slot(index).ok_or(Status::Internal)?;
     let generation = (slot.state.load(Ordering::Acquire) >> STATE_BITS) % MAX_GENERATION + 1;
     // SAFETY: the slot is FREE, and its index was taken from the list under the lock: no other thread accesses the object.
-    unsafe { *slot.object.get() = Some(object.into_object()) };
+    unsafe { *slot.object.get() = Some(Box::new(object)) };
     slot.process.store(Process::current().to_bits(), Ordering::Relaxed);
     slot.mode.store(u32::try_from(mode).map_err(|_| Status::Internal)?, Ordering::Relaxed);
     slot.state.store(generation << STATE_BITS | IDLE, Ordering::Release);
-    Ok((generation << KIND_BITS | T::NUMBER) << INDEX_BITS | index as u64)
+    Ok((generation << KIND_BITS | T::KIND as u64) << INDEX_BITS | index as u64)
 }
 
 /// Closes a handle of this kind, which one thread uses at a time, and drops its object. Waits of other threads with it end first.
 ///
 /// # Errors
 /// As [`enter_claimed`].
-pub(crate) fn close<T: Kind>(handle: u64) -> Result<(), Status> {
+pub(crate) fn close<T: Object>(handle: u64) -> Result<(), Status> {
     finish::<T>(handle, enter_to_close::<T>(handle)?)
 }
 
@@ -491,7 +444,7 @@ pub(crate) fn close<T: Kind>(handle: u64) -> Result<(), Status> {
 ///
 /// # Errors
 /// As [`enter_claimed`].
-pub(crate) fn enter_to_close<T: Kind>(handle: u64) -> Result<Entered, Status> {
+pub(crate) fn enter_to_close<T: Object>(handle: u64) -> Result<Entered, Status> {
     enter_claimed::<T>(handle, Claim::Close)
 }
 
@@ -499,7 +452,7 @@ pub(crate) fn enter_to_close<T: Kind>(handle: u64) -> Result<Entered, Status> {
 ///
 /// # Errors
 /// [`Status::Handle`].
-pub(crate) fn close_shared<T: Kind>(handle: u64) -> Result<(), Status> {
+pub(crate) fn close_shared<T: Object>(handle: u64) -> Result<(), Status> {
     finish::<T>(handle, enter_shared::<T>(handle)?)
 }
 
@@ -507,7 +460,7 @@ pub(crate) fn close_shared<T: Kind>(handle: u64) -> Result<(), Status> {
 ///
 /// # Errors
 /// [`Status::Handle`] if the object is of another kind.
-pub(crate) fn finish<T: Kind>(handle: u64, entered: Entered) -> Result<(), Status> {
+pub(crate) fn finish<T: Object>(handle: u64, entered: Entered) -> Result<(), Status> {
     drop(take::<T>(handle, entered)?);
     Ok(())
 }
@@ -516,7 +469,7 @@ pub(crate) fn finish<T: Kind>(handle: u64, entered: Entered) -> Result<(), Statu
 ///
 /// # Errors
 /// As [`finish`].
-pub(crate) fn take<T: Kind>(handle: u64, entered: Entered) -> Result<Object, Status> {
+pub(crate) fn take<T: Object>(handle: u64, entered: Entered) -> Result<T, Status> {
     let object = entered.close::<T>()?;
     let index = usize::try_from(handle & ((1 << INDEX_BITS) - 1)).map_err(|_| Status::Handle)?;
     TABLE.free.lock().unwrap_or_else(PoisonError::into_inner).0.push(index);
@@ -526,6 +479,8 @@ pub(crate) fn take<T: Kind>(handle: u64, entered: Entered) -> Result<Object, Sta
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::Buffer;
+    use crate::map::Map;
 
     /// Handle of a register map: an object that needs no card.
     fn map() -> u64 {

@@ -8,12 +8,14 @@ use std::time::Instant;
 use fpga_driver::user_interrupt::{Delivery, UserInterruptError};
 use fpga_driver::{Card, UserInterrupt, UserInterrupts};
 
-use crate::call::{array, call, set, set_if, wait_in_parts, waiting};
+use crate::call::{array, call, set, set_if, write_struct};
 use crate::channel::number;
+use crate::code::{Code, mmio_status};
 use crate::error::Failure;
-use crate::handle::{self, Kind as _};
-use crate::layout::{c_struct, write_struct, zeroed};
-use crate::status::{Code, Status};
+use crate::handle::{self, Kind, Object};
+use crate::layout::{c_struct, zeroed};
+use crate::status::Status;
+use crate::wait::{wait_in_parts, waiting};
 
 /// Number of lines of a card, as in the header.
 const LINES: usize = 16;
@@ -39,13 +41,17 @@ c_struct! {
 /// Lines that the program has taken. Threads share them.
 pub(crate) struct UserLines(Arc<UserInterrupts>);
 
+impl Object for UserLines {
+    const KIND: Kind = Kind::UserInterrupts;
+}
+
 impl Code for UserInterruptError {
     fn status(&self) -> Status {
         match self {
             Self::TimedOut { .. } => Status::TimedOut,
             Self::Gone | Self::Reset => Status::Gone,
             Self::Disabled => Status::Argument,
-            Self::Mmio(error) => crate::card::mmio_status(error),
+            Self::Mmio(error) => mmio_status(error),
             _ => Status::System,
         }
     }
@@ -94,8 +100,7 @@ const MAX_LEAVE: Duration = Duration::from_secs(1);
 pub(crate) extern "C" fn fpga_interrupt_close(interrupt: u64) -> Status {
     call(|| {
         let entered = handle::enter_shared::<UserLines>(interrupt)?;
-        let object = handle::take::<UserLines>(interrupt, entered)?;
-        let lines = UserLines::from_object(object).ok_or(Status::Internal)?.0;
+        let lines = handle::take::<UserLines>(interrupt, entered)?.0;
         let began = Instant::now();
         while Arc::strong_count(&lines) > 1 && began.elapsed() < MAX_LEAVE {
             std::thread::sleep(Duration::from_micros(200));

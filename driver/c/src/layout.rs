@@ -1,8 +1,4 @@
-//! Structures that C programs pass by address. A structure that may grow is passed with its size: the library reads and writes no more than
-//! the caller has, and takes members that the caller does not have as zero.
-
-use crate::error::Failure;
-use crate::status::Status;
+//! Structures that C programs pass by address.
 
 /// Structure that C programs see, made by [`c_struct`] only.
 ///
@@ -76,45 +72,13 @@ pub(crate) fn zeroed<T: CStruct>() -> T {
     unsafe { core::mem::zeroed() }
 }
 
-/// Reads options of a caller, whose structure has `size` bytes. No structure: the defaults.
-///
-/// # Errors
-/// [`Status::Argument`] if `from` is null and `size` is not 0, or if members that this library does not know are set.
-pub(crate) fn read_options<T: CStruct>(from: *const T, size: usize) -> Result<T, Failure> {
-    let mut options = zeroed::<T>();
-    let given = crate::call::bytes(from.cast(), size)?;
-    if given.get(size_of::<T>()..).is_some_and(|unknown| unknown.iter().any(|byte| *byte != 0)) {
-        let text = "options are set that this version of the library does not have";
-        return Err(Failure::of(Status::Unsupported, text));
-    }
-    // SAFETY: both have this many bytes, and every bit pattern is a value of the type.
-    unsafe {
-        let to = (&raw mut options).cast::<u8>();
-        core::ptr::copy_nonoverlapping(given.as_ptr(), to, given.len().min(size_of::<T>()));
-    }
-    Ok(options)
-}
-
-/// Writes a structure to a caller, whose structure has `size` bytes. Members that this library does not know become 0.
-///
-/// # Errors
-/// [`Status::Argument`] if `to` is null.
-pub(crate) fn write_struct<T: CStruct>(to: *mut T, size: usize, value: &T) -> Result<(), Failure> {
-    let to = crate::call::out_bytes(to.cast(), size)?;
-    // SAFETY: `to` has `size` writable bytes. Padding is copied, never read.
-    unsafe {
-        to.write_bytes(0, size);
-        core::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), to, size.min(size_of::<T>()));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
     use std::process::Command;
 
     use super::*;
+    use crate::call::read_options;
 
     fn check<T: CStruct>(program: &mut String) {
         let name = T::NAME;
@@ -157,8 +121,8 @@ mod tests {
             crate::endpoint::CNotification,
             crate::endpoint::CPeer,
             crate::endpoint::CCounters,
-            crate::region::CRegion,
-            crate::region::CReadable,
+            crate::remote::CRegion,
+            crate::remote::CReadable,
             crate::region::CRead,
             crate::publisher::CPublisher,
             crate::subscriber::CSubscriber,

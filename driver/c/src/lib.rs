@@ -10,11 +10,13 @@
 
 mod advice;
 mod buffer;
+mod buffer_free;
 mod call;
 mod card;
 mod cdma;
 mod cdma_ring;
 mod channel;
+mod code;
 mod endpoint;
 mod endpoint_options;
 mod error;
@@ -27,9 +29,11 @@ mod network;
 mod publisher;
 mod recovery;
 mod region;
+mod remote;
 mod status;
 mod stream;
 mod subscriber;
 mod transfer;
+mod wait;
 
 pub use status::Status;

@@ -8,11 +8,11 @@ use fpga_driver::errors::MmioError;
 use fpga_driver::{Bar, Card};
 use fpga_register_map::{AccessError, MapError, NameError, Named, RegisterMap, Registers};
 
-use crate::call::{call, copy_text, set, set_if, text};
-use crate::card::mmio_status;
+use crate::call::{call, copy_text, set, set_if, text, write_struct};
+use crate::code::mmio_status;
 use crate::error::Failure;
-use crate::handle;
-use crate::layout::{c_struct, write_struct, zeroed};
+use crate::handle::{self, Kind, Object};
+use crate::layout::{c_struct, zeroed};
 use crate::status::Status;
 
 /// Bits of the accesses that a register permits, as in the header.
@@ -40,6 +40,10 @@ pub(crate) struct Map {
     map: Arc<RegisterMap>,
     /// All names: index of the register, and of its field if it is one.
     names: Arc<[(usize, Option<usize>)]>,
+}
+
+impl Object for Map {
+    const KIND: Kind = Kind::Map;
 }
 
 impl Map {

@@ -9,13 +9,11 @@ use core::ffi::c_char;
 
 use crate::call::call;
 #[cfg(feature = "sim")]
-use crate::call::{bytes, bytes_mut, set, set_if, text};
+use crate::call::{bytes, bytes_mut, read_options, set, set_if, text};
 use crate::error::Failure;
 #[cfg(feature = "sim")]
 use crate::handle;
 use crate::layout::c_struct;
-#[cfg(feature = "sim")]
-use crate::layout::read_options;
 use crate::status::Status;
 #[cfg(feature = "sim")]
 use fpga_driver::{CardAddr, sim::CardFailure};
@@ -80,6 +78,10 @@ mod inner {
     pub(crate) struct Network {
         network: SimNetwork,
         memory: CardRange,
+    }
+
+    impl handle::Object for Network {
+        const KIND: handle::Kind = handle::Kind::Network;
     }
 
     fn optional(one_in: u32) -> Probability {

@@ -4,12 +4,13 @@ use core::ffi::c_char;
 
 use fpga_frames::{PublishError, Publisher, PublisherError, PublisherEvent, PublisherOptions, TakeError};
 
-use crate::call::{call, copy_text, duration, set, set_if, waiting};
+use crate::call::{call, copy_text, duration, read_options, set, set_if, write_struct};
 use crate::error::Failure;
 use crate::frames::{AnyFrame, address, c2h, endpoint_of, failed, local};
-use crate::handle::{self, Kind as _, NO_HANDLE};
-use crate::layout::{c_struct, read_options, write_struct, zeroed};
+use crate::handle::{self, Kind, NO_HANDLE, Object};
+use crate::layout::{c_struct, zeroed};
 use crate::status::Status;
+use crate::wait::waiting;
 
 c_struct! {
     /// Options of a publisher. A member that is 0 stands for its default.
@@ -51,6 +52,10 @@ c_struct! {
         node: u32,
         sequence: u64,
     }
+}
+
+impl Object for Publisher {
+    const KIND: Kind = Kind::Publisher;
 }
 
 /// Kinds of events, as in the header.
@@ -204,8 +209,7 @@ pub(crate) extern "C" fn fpga_publisher_publish(
             if !matches!(entered.get::<AnyFrame>()?, AnyFrame::Filling(_)) {
                 return Err(Failure::argument("the frame was received, and cannot be published"));
             }
-            let object = handle::take::<AnyFrame>(frame, entered)?;
-            let Some(AnyFrame::Filling(frame)) = AnyFrame::from_object(object) else {
+            let AnyFrame::Filling(frame) = handle::take::<AnyFrame>(frame, entered)? else {
                 return Err(Status::Internal.into());
             };
             let published = publisher.publish(frame)?;
@@ -232,8 +236,7 @@ pub(crate) extern "C" fn fpga_publisher_end(publisher: u64) -> Status {
 pub(crate) extern "C" fn fpga_publisher_close(publisher: u64, timeout_ns: u64) -> Status {
     call(|| {
         let entered = handle::enter_to_close::<Publisher>(publisher)?;
-        let object = handle::take::<Publisher>(publisher, entered)?;
-        let publisher = Publisher::from_object(object).ok_or(Status::Internal)?;
+        let publisher = handle::take::<Publisher>(publisher, entered)?;
         waiting(NO_HANDLE, core::ptr::null(), || Ok(publisher.close(duration(timeout_ns))?))?;
         Ok(())
     })

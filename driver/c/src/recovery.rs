@@ -7,12 +7,13 @@ use fpga_driver::recovery::{
 };
 use fpga_driver::{Card, ChannelName, Direction, OpenOptions};
 
-use crate::call::{call, copy_text, duration, set};
+use crate::call::{call, copy_text, duration, read_options, set, write_struct};
 use crate::channel::{is_h2c, number};
+use crate::code::{Code, mmio_status};
 use crate::error::Failure;
 use crate::handle;
-use crate::layout::{c_struct, read_options, write_struct, zeroed};
-use crate::status::{Code, Status};
+use crate::layout::{c_struct, zeroed};
+use crate::status::Status;
 
 /// Maximum number of steps in a report, as in the header.
 const STEPS: usize = 16;
@@ -61,7 +62,7 @@ impl Code for RecoveryError {
             Self::Stale => Status::Gone,
             Self::Observed | Self::NoSuchChannel { .. } => Status::Unsupported,
             Self::Open(error) => error.status(),
-            Self::Mmio(error) => crate::card::mmio_status(error),
+            Self::Mmio(error) => mmio_status(error),
             _ => Status::System,
         }
     }

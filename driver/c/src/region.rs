@@ -1,43 +1,18 @@
-//! Regions of card memory that other nodes write, and ranges that they read: structures that a program can send to another process.
+//! Regions of card memory that other nodes write, ranges that they read, and reads.
 
-use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadable, RemoteRegion};
+use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
 use fpga_driver::{CardAddr, CardRange, NodeId};
 
-use crate::call::{array, bytes, bytes_mut, call, duration, set, set_if, with_wait};
+use crate::call::{call, duration, set, set_if, write_struct};
+use crate::code::{Code, mmio_status};
 use crate::endpoint::{CardEndpoint, nanoseconds, send_advice, send_failure};
 use crate::endpoint_options::{CSend, send_options};
 use crate::error::Failure;
 use crate::handle;
-use crate::layout::{c_struct, write_struct};
-use crate::status::{Code, Status};
-
-/// First word of a region and of a readable range as bytes, with the version in its last byte.
-const REGION_MARK: u32 = u32::from_le_bytes(*b"RGN\x01");
-const READABLE_MARK: u32 = u32::from_le_bytes(*b"RDB\x01");
-/// Lengths, as in the header.
-const REGION_BYTES: usize = 32;
-const READABLE_BYTES: usize = 48;
-
-c_struct! {
-    /// Region of a node's card memory that another node may write.
-    CRegion = "fpga_region" {
-        node: u32,
-        reserved: u32,
-        address: u64,
-        length: u64,
-        key: u64,
-    }
-}
-
-c_struct! {
-    /// Range of a node's card memory that another node may read.
-    CReadable = "fpga_readable" {
-        node: u32,
-        reserved: u32,
-        length: u64,
-        mailbox: CRegion,
-    }
-}
+use crate::layout::{c_struct, zeroed};
+use crate::remote::{CReadable, CRegion, remote_readable, remote_region};
+use crate::status::Status;
+use crate::wait::with_wait;
 
 c_struct! {
     /// Completion of a read.
@@ -51,35 +26,6 @@ c_struct! {
     }
 }
 
-impl From<RemoteRegion> for CRegion {
-    fn from(region: RemoteRegion) -> Self {
-        let RemoteRegion { node, address, length, key } = region;
-        Self { node: node.get(), reserved: 0, address: address.get(), length, key }
-    }
-}
-
-impl From<CRegion> for RemoteRegion {
-    fn from(region: CRegion) -> Self {
-        let CRegion { node, address, length, key, .. } = region;
-        Self { node: NodeId::new(node), address: CardAddr::new(address), length, key }
-    }
-}
-
-/// Reads one structure of a caller.
-fn one<T: crate::layout::CStruct + crate::layout::Member>(given: *const T, what: &str) -> Result<T, Failure> {
-    array(given, 1)?.first().copied().ok_or_else(|| Failure::null(what))
-}
-
-/// Reads the region of a caller.
-pub(crate) fn remote_region(region: *const CRegion) -> Result<RemoteRegion, Failure> {
-    Ok(one(region, "the region")?.into())
-}
-
-fn remote_readable(readable: *const CReadable) -> Result<RemoteReadable, Failure> {
-    let CReadable { node, length, mailbox, .. } = one(readable, "the readable range")?;
-    Ok(RemoteReadable { node: NodeId::new(node), length, mailbox: mailbox.into() })
-}
-
 /// Opens a region for the writes of one node, or of all.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_region_open(
@@ -90,7 +36,7 @@ pub(crate) extern "C" fn fpga_region_open(
     region: *mut CRegion,
 ) -> Status {
     call(|| {
-        set(region, crate::layout::zeroed())?;
+        set(region, zeroed())?;
         handle::with(endpoint, |end: &mut CardEndpoint| {
             let range = CardRange::new(CardAddr::new(address), length);
             let opened = end.endpoint.open_region(NodeId::new(source_node), range)?;
@@ -118,113 +64,6 @@ pub(crate) extern "C" fn fpga_region_close(endpoint: u64, region: *const CRegion
     })
 }
 
-fn put_region(bytes: &mut Vec<u8>, region: &CRegion) {
-    bytes.extend(region.node.to_le_bytes());
-    for word in [region.address, region.length, region.key] {
-        bytes.extend(word.to_le_bytes());
-    }
-}
-
-/// Reader of the bytes of a region.
-struct Words<'a>(&'a [u8]);
-
-impl Words<'_> {
-    fn u32(&mut self) -> Result<u32, Failure> {
-        let (word, rest) =
-            self.0.split_first_chunk().ok_or_else(|| Failure::argument("bytes are missing"))?;
-        self.0 = rest;
-        Ok(u32::from_le_bytes(*word))
-    }
-
-    fn u64(&mut self) -> Result<u64, Failure> {
-        Ok(u64::from(self.u32()?) | u64::from(self.u32()?) << u32::BITS)
-    }
-
-    fn mark(&mut self, mark: u32, what: &str) -> Result<(), Failure> {
-        if self.u32()? == mark {
-            return Ok(());
-        }
-        Err(Failure::argument(&format!("the bytes are no {what} of this version")))
-    }
-
-    fn region(&mut self) -> Result<CRegion, Failure> {
-        Ok(CRegion {
-            node: self.u32()?,
-            reserved: 0,
-            address: self.u64()?,
-            length: self.u64()?,
-            key: self.u64()?,
-        })
-    }
-}
-
-/// Copies an encoded structure to a caller.
-fn put(to: *mut u8, length: usize, encoded: &[u8]) -> Result<(), Failure> {
-    let to = bytes_mut(to, length)?;
-    let to = to.get_mut(..encoded.len()).ok_or_else(|| {
-        Failure::of(Status::Range, &format!("{length} bytes are given, and {} are needed", encoded.len()))
-    })?;
-    to.copy_from_slice(encoded);
-    Ok(())
-}
-
-/// Writes a region as bytes, the same on every machine.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_region_encode(region: *const CRegion, to: *mut u8, length: usize) -> Status {
-    call(|| {
-        let mut encoded = Vec::with_capacity(REGION_BYTES);
-        encoded.extend(REGION_MARK.to_le_bytes());
-        put_region(&mut encoded, &one(region, "the region")?);
-        put(to, length, &encoded)
-    })
-}
-
-/// Reads a region from bytes.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_region_decode(from: *const u8, length: usize, region: *mut CRegion) -> Status {
-    call(|| {
-        set(region, crate::layout::zeroed())?;
-        let mut words = Words(bytes(from, length)?);
-        words.mark(REGION_MARK, "region")?;
-        set(region, words.region()?)
-    })
-}
-
-/// Writes a readable range as bytes.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_readable_encode(
-    readable: *const CReadable,
-    to: *mut u8,
-    length: usize,
-) -> Status {
-    call(|| {
-        let readable = one(readable, "the readable range")?;
-        let mut encoded = Vec::with_capacity(READABLE_BYTES);
-        encoded.extend(READABLE_MARK.to_le_bytes());
-        encoded.extend(readable.node.to_le_bytes());
-        encoded.extend(readable.length.to_le_bytes());
-        put_region(&mut encoded, &readable.mailbox);
-        encoded.resize(READABLE_BYTES, 0);
-        put(to, length, &encoded)
-    })
-}
-
-/// Reads a readable range from bytes.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_readable_decode(
-    from: *const u8,
-    length: usize,
-    readable: *mut CReadable,
-) -> Status {
-    call(|| {
-        set(readable, crate::layout::zeroed())?;
-        let mut words = Words(bytes(from, length)?);
-        words.mark(READABLE_MARK, "readable range")?;
-        let (node, length) = (words.u32()?, words.u64()?);
-        set(readable, CReadable { node, reserved: 0, length, mailbox: words.region()? })
-    })
-}
-
 /// Lets one node read a range.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_readable_open(
@@ -235,7 +74,7 @@ pub(crate) extern "C" fn fpga_readable_open(
     readable: *mut CReadable,
 ) -> Status {
     call(|| {
-        set(readable, crate::layout::zeroed())?;
+        set(readable, zeroed())?;
         handle::with(endpoint, |end: &mut CardEndpoint| {
             let range = CardRange::new(CardAddr::new(address), length);
             let opened = end.endpoint.open_readable(NodeId::new(reader_node), range)?;
@@ -272,7 +111,7 @@ impl Code for ReadError {
             Self::Send(error) => error.status(),
             Self::Endpoint(error) => error.status(),
             Self::Upload(error) => error.kind.status(),
-            Self::Mmio(error) => crate::card::mmio_status(error),
+            Self::Mmio(error) => mmio_status(error),
             _ => Status::Full,
         }
     }

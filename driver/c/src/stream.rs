@@ -8,12 +8,16 @@ use core::ffi::c_int;
 use fpga_driver::stream::{C2hStreamOptions, Packet, StreamError};
 use fpga_driver::{C2hStream, Card, ChannelOptions, DmaBuffer, RunMode, TransferFailed, WaitOptions};
 
-use crate::call::{bytes, bytes_mut, call, copy_from, set, with_wait};
-use crate::channel::{CWait, Channel, Engine, RECEIVING_MODE, polling, wait_options};
-use crate::error::{Failure, Position};
+use crate::call::{bytes, bytes_mut, call, copy_from, read_options, set, write_struct};
+use crate::channel::{
+    CWait, Channel, Engine, RECEIVING_MODE, Receiving, open, polling, run_mode, wait_options,
+};
+use crate::code::{Code, Position};
+use crate::error::Failure;
 use crate::handle;
-use crate::layout::{c_struct, write_struct};
-use crate::status::{Code, Status};
+use crate::layout::{c_struct, zeroed};
+use crate::status::Status;
+use crate::wait::with_wait;
 
 /// Alignment of the length of a C2H stream's buffers (PG195).
 const GRANULE: usize = 64;
@@ -51,21 +55,6 @@ c_struct! {
     }
 }
 
-/// State of receiving.
-#[derive(Default)]
-pub(crate) struct Receiving {
-    /// Parts of the packet that the program has, or gets next: address and length.
-    pieces: Vec<(usize, usize)>,
-    /// The packet is one that the program has not seen yet.
-    is_pending: bool,
-    /// Error that the next call returns.
-    failed: Option<Failure>,
-    /// Buffer of single packets, while it is not posted; with the packet that the program has no space for.
-    buffer: Option<DmaBuffer>,
-    is_received: bool,
-    is_posted: bool,
-}
-
 impl Receiving {
     fn length(&self) -> usize {
         self.pieces.iter().map(|(_, length)| length).sum()
@@ -99,10 +88,10 @@ impl Code for StreamError {
 }
 
 /// Takes a stream channel.
-pub(crate) fn open(card: &Card, h2c: bool, number: u8, options: &COptions) -> Result<Engine, Failure> {
+fn take(card: &Card, h2c: bool, number: u8, options: &COptions) -> Result<Engine, Failure> {
     let run_mode = match options.run_mode {
         0 => None,
-        mode => Some(crate::channel::run_mode(mode)?),
+        mode => Some(run_mode(mode)?),
     };
     if h2c {
         let mut channel = ChannelOptions::default().run_mode(run_mode.unwrap_or(RunMode::Batch));
@@ -126,6 +115,23 @@ pub(crate) fn open(card: &Card, h2c: bool, number: u8, options: &COptions) -> Re
         stream.buffer_size = usize::try_from(options.buffer_size).unwrap_or(usize::MAX);
     }
     Ok(Engine::C2hStream(Box::new(card.c2h_stream_with(number, stream)?)))
+}
+
+/// Takes a stream channel of a card.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn fpga_stream_open(
+    card: u64,
+    direction: i32,
+    number: u32,
+    options: *const COptions,
+    size: usize,
+    out: *mut u64,
+) -> Status {
+    call(|| {
+        open(card, direction, number, out, |card, h2c, number| {
+            take(card, h2c, number, &read_options(options, size)?)
+        })
+    })
 }
 
 /// Runs `body` with a C2H stream.
@@ -391,7 +397,7 @@ pub(crate) extern "C" fn fpga_stream_get_statistics(
 ) -> Status {
     call(|| {
         handle::with(channel, |channel: &mut Channel| {
-            let mut found = crate::layout::zeroed::<CStatistics>();
+            let mut found = zeroed::<CStatistics>();
             match &channel.engine {
                 Engine::H2cStream(stream) => {
                     let counted = stream.statistics();

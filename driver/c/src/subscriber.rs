@@ -4,12 +4,14 @@ use core::ffi::c_char;
 
 use fpga_frames::{Event, JoinError, Joining, Subscriber, SubscriberError, SubscriberOptions};
 
-use crate::call::{call, duration, set, waiting, with_wait};
+use crate::call::{call, duration, read_options, set, write_struct};
+use crate::code::Code as _;
 use crate::error::Failure;
 use crate::frames::{AnyFrame, address, c2h, endpoint_of, failed, local};
-use crate::handle::{self, Kind as _, NO_HANDLE};
-use crate::layout::{c_struct, read_options, write_struct, zeroed};
-use crate::status::{Code as _, Status};
+use crate::handle::{self, Kind, NO_HANDLE, Object};
+use crate::layout::{c_struct, zeroed};
+use crate::status::Status;
+use crate::wait::{check_cancelled, waiting, with_wait};
 
 c_struct! {
     /// Options of a subscriber. A member that is 0 stands for its default.
@@ -65,6 +67,10 @@ pub(crate) enum AnySubscriber {
     Joined(Box<Subscriber>),
     /// Joining has failed.
     Failed,
+}
+
+impl Object for AnySubscriber {
+    const KIND: Kind = Kind::Subscriber;
 }
 
 fn subscriber_status(error: &SubscriberError) -> Status {
@@ -140,8 +146,7 @@ pub(crate) extern "C" fn fpga_subscriber_close(subscriber: u64) -> Status {
 pub(crate) extern "C" fn fpga_subscriber_leave(subscriber: u64, timeout_ns: u64) -> Status {
     call(|| {
         let entered = handle::enter_to_close::<AnySubscriber>(subscriber)?;
-        let object = handle::take::<AnySubscriber>(subscriber, entered)?;
-        if let Some(AnySubscriber::Joined(subscriber)) = AnySubscriber::from_object(object) {
+        if let AnySubscriber::Joined(subscriber) = handle::take::<AnySubscriber>(subscriber, entered)? {
             waiting(NO_HANDLE, core::ptr::null(), || Ok(subscriber.leave(duration(timeout_ns))?))?;
         }
         Ok(())
@@ -241,7 +246,7 @@ pub(crate) extern "C" fn fpga_subscriber_wait(
                 if let Some(found) = next(subscriber)? {
                     return report(Some(found), event, size);
                 }
-                crate::call::check_cancelled()?;
+                check_cancelled()?;
                 if began.elapsed() >= limit {
                     return Err(Failure::of(Status::TimedOut, "the stream has no event within this time")
                         .advise("wait longer, or check that the publisher is polled"));

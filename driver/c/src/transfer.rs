@@ -3,12 +3,13 @@
 use fpga_driver::backend::Bounced;
 use fpga_driver::{CardAddr, Error, ScatterGatherEntry, Ticket, TransferError, bulk, stream::PacketFragment};
 
-use crate::call::{array, bytes, bytes_mut, call, set, set_if, with_wait};
+use crate::call::{array, bytes, bytes_mut, call, set, set_if};
 use crate::channel::{CWait, Channel, Engine, each, receives, wait_options};
 use crate::error::Failure;
 use crate::handle;
 use crate::layout::c_struct;
 use crate::status::Status;
+use crate::wait::with_wait;
 
 c_struct! {
     /// Part of a scatter-gather list.

@@ -1,0 +1,195 @@
+//! Kinds of the driver's errors as status codes, and the positions that they name.
+
+use fpga_driver::bulk::BulkError;
+use fpga_driver::errors::{ChannelFault, DmaAllocError, FaultCause, MmioError, ServerError};
+use fpga_driver::{ChannelError, OpenError, ResourceError, SubmitError, TransferError};
+
+use crate::status::Status;
+
+/// Position of a failure, as far as the driver knows it. [`UNKNOWN`] where it does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) host_address: u64,
+    pub(crate) card_address: u64,
+    pub(crate) length: u64,
+    pub(crate) bytes_done: u64,
+    pub(crate) descriptor: u64,
+}
+
+/// Unknown address, length or number.
+pub(crate) const UNKNOWN: u64 = u64::MAX;
+
+impl Default for Position {
+    fn default() -> Self {
+        Self {
+            host_address: UNKNOWN,
+            card_address: UNKNOWN,
+            length: UNKNOWN,
+            bytes_done: UNKNOWN,
+            descriptor: UNKNOWN,
+        }
+    }
+}
+
+/// Kind of error of the driver.
+pub(crate) trait Code {
+    fn status(&self) -> Status;
+
+    /// Position of the failure, if it is known.
+    fn position(&self) -> Position {
+        Position::default()
+    }
+}
+
+/// Position of a transfer that an engine reported as failed.
+fn fault_position(fault: &ChannelFault) -> Position {
+    fault.position.map_or_else(Position::default, |position| Position {
+        host_address: position.host.get(),
+        card_address: position.card.map_or(UNKNOWN, |card| card.get()),
+        length: position.length.into(),
+        bytes_done: position.bytes_done,
+        descriptor: position.descriptor.into(),
+    })
+}
+
+impl Code for ChannelFault {
+    fn status(&self) -> Status {
+        match self.cause {
+            FaultCause::Gone | FaultCause::Reset => Status::Gone,
+            FaultCause::Wedged => Status::Wedged,
+            _ => Status::Fault,
+        }
+    }
+
+    fn position(&self) -> Position {
+        fault_position(self)
+    }
+}
+
+/// Code of a register access that failed.
+pub(crate) fn mmio_status(error: &MmioError) -> Status {
+    match error {
+        MmioError::OutOfRange { .. } | MmioError::Misaligned { .. } => Status::Range,
+        MmioError::Stale { .. } => Status::Gone,
+        MmioError::OtherProcess(_) => Status::Process,
+        MmioError::Server { source: ServerError::TimedOut { .. }, .. } => Status::TimedOut,
+        error if error.is_gone() => Status::Gone,
+        _ => Status::System,
+    }
+}
+
+/// Code of an allocation or a mapping that failed.
+pub(crate) fn memory_status(error: &DmaAllocError) -> Status {
+    match error {
+        DmaAllocError::BadRequest { .. } | DmaAllocError::NotWholePages { .. } => Status::Argument,
+        DmaAllocError::AlreadyMapped { .. } => Status::InUse,
+        DmaAllocError::OtherProcess(_) => Status::Process,
+        _ => Status::NoMemory,
+    }
+}
+
+impl Code for OpenError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Gone => Status::Gone,
+            Self::NotIdle { .. } => Status::Wedged,
+            _ => Status::Open,
+        }
+    }
+}
+
+impl Code for ResourceError {
+    fn status(&self) -> Status {
+        match self {
+            Self::InUse { .. } => Status::InUse,
+            Self::Busy { .. } => Status::Wedged,
+            Self::Memory(error) => memory_status(error),
+            Self::Mmio(error) => mmio_status(error),
+            Self::Interrupt(_) => Status::System,
+            Self::StreamBuffers { .. } | Self::Ring(_) => Status::Argument,
+            _ => Status::Unsupported,
+        }
+    }
+}
+
+impl Code for SubmitError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Channel(error) => error.status(),
+            _ if self.is_full() => Status::Full,
+            Self::NotRegistered => Status::Handle,
+            Self::ForeignBuffer | Self::NoAccess { .. } => Status::Argument,
+            _ => Status::Range,
+        }
+    }
+
+    fn position(&self) -> Position {
+        match self {
+            Self::CardMemory { start, length, .. } => {
+                Position { card_address: start.get(), length: *length, ..Position::default() }
+            }
+            _ => Position::default(),
+        }
+    }
+}
+
+impl Code for ChannelError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Gone { .. } | Self::Disconnected { .. } => Status::Gone,
+            Self::Wedged { .. } => Status::Wedged,
+            Self::TimedOut { .. } => Status::TimedOut,
+            Self::Cancelled { .. } => Status::Cancelled,
+            Self::UnknownTicket => Status::Ticket,
+            Self::MemoryInUse | Self::PacketStarted => Status::InUse,
+            Self::NotRegistered => Status::Handle,
+            Self::NoInterrupt => Status::Unsupported,
+            Self::Mmio(error) => mmio_status(error),
+            _ => Status::System,
+        }
+    }
+}
+
+impl Code for TransferError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Submit(error) => error.status(),
+            Self::Fault(fault) => fault.status(),
+            Self::Channel(error) => error.status(),
+            _ => Status::Internal,
+        }
+    }
+
+    fn position(&self) -> Position {
+        match self {
+            Self::Submit(error) => error.position(),
+            Self::Fault(error) => error.position(),
+            _ => Position::default(),
+        }
+    }
+}
+
+impl Code for BulkError {
+    fn status(&self) -> Status {
+        match self {
+            Self::Memory(error) => error.status(),
+            Self::Submit(error) => error.status(),
+            Self::Fault { cause, .. } => cause.status(),
+            Self::Channel { cause, .. } => cause.status(),
+            _ => Status::Internal,
+        }
+    }
+
+    fn position(&self) -> Position {
+        match self {
+            Self::Submit(error) => error.position(),
+            Self::Fault { done, cause, .. } => {
+                let position = cause.position();
+                let bytes_done = if position.bytes_done == UNKNOWN { 0 } else { position.bytes_done };
+                Position { bytes_done: done.saturating_add(bytes_done), ..position }
+            }
+            Self::Channel { done, .. } => Position { bytes_done: *done, ..Position::default() },
+            _ => Position::default(),
+        }
+    }
+}
