@@ -1,5 +1,6 @@
 //! Tests of the examples.
 
+mod bindings;
 mod rtl;
 mod run_all;
 
