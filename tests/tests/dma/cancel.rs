@@ -182,24 +182,6 @@ fn cancel_queued_transfer_returns_buffer() {
     });
 }
 
-#[test]
-fn cancel_posted_transfer_returns_buffer() {
-    every_case(|way, kind, which| {
-        assert!(cancelled_after(way, kind, which, &|bed| assert_eq!(bed.channel.poll().unwrap(), 0)));
-    });
-}
-
-#[test]
-fn cancel_ended_transfer_completes_normally() {
-    every_case(|way, kind, which| {
-        let withdrawn = cancelled_after(way, kind, which, &|bed| {
-            bed.channel.poll().unwrap();
-            bed.network.step_until_idle();
-        });
-        assert!(!withdrawn, "{way:?} {kind:?} {which}");
-    });
-}
-
 /// Cancels after every `middle` steps in the transfer in the middle, and after every `others` steps in the first and the last.
 fn cancel_in_middle(middle: usize, others: usize) {
     every_case(|way, kind, which| {

@@ -67,27 +67,6 @@ fn deadline_interrupt_storm_does_not_stop_clock() {
     }
 }
 
-/// A wait that cannot even start returns the buffer in the same way.
-#[test]
-fn deadline_without_interrupts_returns_buffer() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
-        for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }] {
-            let buffer = bed.buffer(CardAddr::ZERO, &bytes(1, 1 << 20));
-            let wait = WaitOptions::default().mode(mode);
-            let failed = bed.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
-            assert!(
-                matches!(failed.error.kind, TransferError::Channel(ChannelError::NoInterrupt)),
-                "{failed}"
-            );
-            assert_eq!(failed.buffer.unwrap().len(), 1 << 20);
-            assert_eq!(bed.channel.in_flight(), 0);
-        }
-        bed.assert_works(4);
-        assert_pool(&bed.card, AREA, 0);
-    }
-}
-
 /// Long transfers in chunks, in any mode.
 #[test]
 fn deadline_bulk_transfers_end_in_any_mode() {
@@ -107,39 +86,5 @@ fn deadline_bulk_transfers_end_in_any_mode() {
             bulk::read_into(&card, &mut c2h, at, length, &mut back, wait, &mut |_| ()).unwrap();
             assert!(back == data, "{mode:?}");
         }
-    }
-}
-
-/// Runs a transfer with the timeout `limit`. Returns whether it ended in time.
-fn deadline(way: TestSetup, limit: Duration) -> bool {
-    let mut bed = TestBed::with(way, way.options().max_descriptor_length(4096));
-    let data = bytes(2, 60_000);
-    let at = CardAddr::new(0x10_0003);
-    let buffer = bed.buffer(at, &data);
-    let in_time = match bed.channel.transfer(buffer, at, within(limit)) {
-        Ok(buffer) => {
-            assert!(bed.moved(&buffer, at, &data));
-            true
-        }
-        Err(failed) => {
-            let timed_out =
-                matches!(failed.error.kind, TransferError::Channel(ChannelError::TimedOut { .. }));
-            assert!(timed_out, "{failed}");
-            assert_eq!(failed.buffer.unwrap().len(), 60_000);
-            false
-        }
-    };
-    assert!(bed.channel.next_completion().is_none());
-    bed.assert_works(3);
-    assert_pool(&bed.card, AREA, 0);
-    in_time
-}
-
-/// The deadline passes at any moment of the transfer.
-#[test]
-fn deadline_at_any_moment_returns_buffer() {
-    for way in SETUPS {
-        let in_time = (0..40).filter(|n| deadline(way, Duration::from_nanos(n * 300))).count();
-        assert!((1..39).contains(&in_time), "{way:?}: {in_time}");
     }
 }

@@ -116,28 +116,6 @@ fn short(way: TestSetup) -> fpga_driver::ChannelOptions {
     way.options().max_descriptor_length(4096)
 }
 
-/// Aborts after `steps` units of work.
-fn aborted(way: TestSetup, steps: usize) {
-    let mut bed = TestBed::with(way, short(way));
-    let work = Work::begin(&mut bed, steps);
-    assert_eq!(bed.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
-    let (failed, kept) = work.check(&mut bed, &FaultCause::Aborted);
-    assert!(failed >= 2 && kept == 0, "transfers that were only queued cannot have ended");
-    assert_eq!(bed.channel.abort(), Ok(0), "nothing remains to abort");
-    bed.assert_works(1);
-    work.deregister_memory(&mut bed);
-    assert_pool(&bed.card, AREA, 0);
-}
-
-#[test]
-fn abort_at_any_moment_returns_buffers() {
-    for way in SETUPS {
-        for steps in (0..50).chain([200]) {
-            aborted(way, steps);
-        }
-    }
-}
-
 #[test]
 fn abort_before_start_and_after_end_is_harmless() {
     for way in SETUPS {

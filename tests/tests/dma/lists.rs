@@ -2,8 +2,6 @@
 
 use fpga_driver::{Error, MemoryHandle, ScatterGatherEntry};
 use fpga_ring::ring::RefusalReason;
-use fpga_tests::bed::TestSetup;
-use fpga_tests::cards::{peek, poke};
 
 use super::*;
 
@@ -16,84 +14,6 @@ const fn entry(memory: MemoryHandle, offset: usize, length: usize, card: u64) ->
 /// Descriptors that the card has executed.
 fn descriptors(bed: &TestBed) -> u64 {
     bed.card.counters().unwrap().descriptors
-}
-
-/// Random lists, compared with the same copies in an array.
-fn lists(way: TestSetup, longest: u32) {
-    const SIZE: usize = 64 << 10;
-    let options = way.options().descriptors(64).transfers(8).max_descriptor_length(longest);
-    let mut bed = TestBed::with(way, options);
-    let memories = [bed.register_memory(SIZE), bed.register_memory(SIZE), bed.register_memory(SIZE)];
-    let mut host: Vec<_> = (0..3).map(|n| bytes(n, SIZE)).collect();
-    let mut card = bytes(9, 4 * SIZE);
-    for (memory, bytes) in memories.iter().zip(&host) {
-        bed.memory(*memory).write(0, bytes).unwrap();
-    }
-    poke(&bed.network, 0, CardAddr::new(AT), &card);
-    let mut dice = TestRng::new(6);
-    for _ in 0..200 {
-        let list = scattered(&mut dice, &memories, SIZE, 4 * SIZE);
-        let ticket = loop {
-            match bed.channel.submit_list(&list) {
-                Ok(ticket) => break ticket,
-                Err(error) => assert!(error.is_full(), "{error}"),
-            }
-            bed.channel.poll().unwrap();
-            bed.channel.relax();
-        };
-        for entry in &list {
-            let which = memories.iter().position(|memory| *memory == entry.memory).unwrap();
-            let place = usize::try_from(entry.card.get() - AT).unwrap();
-            let host = &mut host[which][entry.offset..entry.offset + entry.length];
-            let card = &mut card[place..place + entry.length];
-            if way.to_card() { card.copy_from_slice(host) } else { host.copy_from_slice(card) }
-        }
-        if dice.below(4) == 0 {
-            bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        }
-    }
-    assert!(bed.finish().is_empty());
-    assert_eq!(bed.channel.ended(), 200);
-    for (memory, bytes) in memories.iter().zip(&host) {
-        let mut found = vec![0; SIZE];
-        bed.memory(*memory).read(0, &mut found).unwrap();
-        assert!(found == *bytes, "{way:?}");
-    }
-    assert!(peek(&bed.network, 0, CardAddr::new(AT), 4 * SIZE) == card, "{way:?}");
-}
-
-#[test]
-fn list_scattered_parts_are_one_transfer() {
-    for way in SETUPS {
-        for longest in [4096, 1 << 20] {
-            lists(way, longest);
-        }
-    }
-}
-
-/// A list in random order whose entries do not overlap on either side, some of them empty.
-fn scattered(
-    dice: &mut TestRng,
-    memories: &[MemoryHandle],
-    size: usize,
-    card_size: usize,
-) -> Vec<ScatterGatherEntry> {
-    let count = 1 + dice.below(12);
-    // The last byte of either side is reserved for an entry that is never empty.
-    let (host_part, card_part) = ((size - 1) / count, (card_size - 1) / count);
-    let mut list: Vec<_> = (0..count)
-        .map(|n| {
-            let length = if dice.below(5) == 0 { 0 } else { 1 + dice.below(host_part) };
-            let offset = n * host_part + dice.below(host_part - length + 1);
-            let card = n * card_part + dice.below(card_part - length + 1);
-            entry(dice.one_of(memories), offset, length, AT + card as u64)
-        })
-        .collect();
-    list.push(entry(memories[0], size - 1, 1, AT + card_size as u64 - 1));
-    for n in (1..list.len()).rev() {
-        list.swap(n, dice.below(n + 1));
-    }
-    list
 }
 
 #[test]

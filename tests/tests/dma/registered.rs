@@ -1,10 +1,9 @@
 //! Transfers from and to parts of registered memory.
 
-use fpga_driver::{Card, Error, Ticket};
+use fpga_driver::{Card, Error};
 use fpga_pci::{DmaAccess, SharedMemory};
 use fpga_ring::ring::RefusalReason;
 use fpga_sim::SimNetwork;
-use fpga_tests::bed::TestSetup;
 use fpga_tests::cards::{peek, poke, with_channels};
 
 use super::*;
@@ -260,86 +259,6 @@ fn registered_part_outside_is_refused() {
         bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         let ticket = bed.channel.submit_at(memory, 999, 1, CardAddr::new(0x2_0000_0000 - 1)).unwrap();
         bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-    }
-}
-
-fn mixed(way: TestSetup) {
-    let mut bed = TestBed::with(way, way.options().descriptors(32).transfers(16));
-    let memory = bed.register_memory(1 << 20);
-    let mut dice = TestRng::new(4);
-    let mut expected = Vec::<(Ticket, CardAddr, Vec<u8>)>::new();
-    let mut order = Vec::new();
-    let mut parts = Vec::<(Ticket, usize, CardAddr, Vec<u8>)>::new();
-    let mut returned = 0;
-    for n in 0..400_usize {
-        let data = bytes(n as u64, 1 + dice.below(2500));
-        let at = AT.checked_add((n << 12) as u64).unwrap();
-        loop {
-            let full = if n % 3 == 0 {
-                match bed.channel.submit(bed.setup.buffer(&bed.network, &bed.card, at, &data), at) {
-                    Ok(ticket) => {
-                        order.push(ticket);
-                        expected.push((ticket, at, data.clone()));
-                        false
-                    }
-                    Err(refused) => refused.is_full(),
-                }
-            } else {
-                let offset = (n << 11) % (1 << 20);
-                // The last transfer of this part has ended: the ring is far shorter than one pass over the memory.
-                parts.retain(|part| part.1 != offset);
-                let data = &data[..data.len().min(2048)];
-                bed.put(memory, offset, at, data);
-                match bed.channel.submit_at(memory, offset, data.len(), at) {
-                    Ok(ticket) => {
-                        order.push(ticket);
-                        parts.push((ticket, offset, at, data.to_vec()));
-                        false
-                    }
-                    Err(error) => error.is_full(),
-                }
-            };
-            if !full {
-                break;
-            }
-            bed.channel.poll().unwrap();
-            bed.channel.relax();
-            take(&mut bed, &expected, &mut returned);
-        }
-    }
-    let done = bed.finish();
-    check(&bed, done, &expected, &mut returned);
-    assert_eq!(returned, expected.len());
-    assert!(order.is_sorted());
-    for (_, offset, at, data) in &parts {
-        assert!(bed.arrived(memory, *offset, *at, data.len()) == *data, "{way:?}");
-    }
-    assert_pool(&bed.card, 1 + AREA, 0);
-}
-
-#[test]
-fn registered_and_buffers_end_in_order() {
-    for way in SETUPS {
-        mixed(way);
-    }
-}
-
-fn take(bed: &mut TestBed, expected: &[(Ticket, CardAddr, Vec<u8>)], returned: &mut usize) {
-    let done = bed.completions();
-    check(bed, done, expected, returned);
-}
-
-fn check(
-    bed: &TestBed,
-    done: Vec<fpga_driver::Completion>,
-    expected: &[(Ticket, CardAddr, Vec<u8>)],
-    returned: &mut usize,
-) {
-    for done in done {
-        let (ticket, at, data) = &expected[*returned];
-        assert_eq!((done.ticket, done.outcome), (*ticket, Ok(data.len() as u64)));
-        assert!(bed.moved(&done.buffer.unwrap(), *at, data), "{:?}", bed.setup);
-        *returned += 1;
     }
 }
 

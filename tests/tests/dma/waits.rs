@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::os::fd::AsFd;
 
-use fpga_driver::{Card, ChannelEvents, Error, WaitMode};
+use fpga_driver::{Card, ChannelEvents, WaitMode};
 use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 use fpga_tests::cards::{network, open, with_channels};
@@ -52,44 +52,6 @@ fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
             bed.channel.wait_ended(ticket, spin).unwrap();
         }
         assert_eq!(interrupts(&bed), 5, "{way:?}");
-    }
-}
-
-#[test]
-fn hybrid_wait_long_spin_causes_no_interrupt() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
-        let memory = bed.register_memory(4 << 20);
-        let ticket = bed.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
-        bed.channel.wait_ended(ticket, hybrid(Duration::from_secs(1))).unwrap();
-        let ticket = bed.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
-        let refused = bed.channel.wait_ended(ticket, hybrid(Duration::ZERO));
-        assert!(matches!(refused, Err(Error { kind: ChannelError::NoInterrupt, .. })), "{refused:?}");
-        bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-    }
-}
-
-#[test]
-fn wait_every_mode_ends_at_timeout() {
-    for way in SETUPS {
-        for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(3) }]
-        {
-            let mut bed = TestBed::with_interrupts(way);
-            let memory = bed.register_memory(32 << 20);
-            let ticket = bed.channel.submit_at(memory, 0, 32 << 20, CardAddr::ZERO).unwrap();
-            let limit = Duration::from_micros(10);
-            let before = bed.network.now();
-            let error = bed.channel.wait_ended(ticket, WaitOptions::default().mode(mode).timeout(limit));
-            assert!(
-                matches!(error, Err(Error { kind: ChannelError::TimedOut { .. }, .. })),
-                "{way:?} {mode:?}: {error:?}"
-            );
-            let waited = bed.network.now().get() - before.get();
-            assert!((10_000..20_000).contains(&waited), "{way:?} {mode:?}: {waited} ns");
-            // The transfer continues, and can be waited for in any mode.
-            bed.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
-            bed.assert_works(1);
-        }
     }
 }
 

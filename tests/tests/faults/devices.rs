@@ -58,54 +58,6 @@ fn note(
     *returned += 1;
 }
 
-fn halt(card: &Card, on: bool) {
-    let channels = PerChannel::one(Direction::H2c, 0);
-    let register =
-        if on { SgdmaCommonBlock::HALT_SET.offset() } else { SgdmaCommonBlock::HALT_CLEAR.offset() };
-    card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(register), channels.into_bits()).unwrap();
-}
-
-#[test]
-fn stalled_run_times_out_and_aborts() {
-    let network = fast_network(CardDescription::default());
-    let card = open(&network);
-    let mut channel = card.h2c(0).unwrap();
-    // An engine with halted descriptor fetches is busy for ever.
-    halt(&card, true);
-    let tickets: Vec<_> =
-        (0..5).map(|_| channel.submit(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap()).collect();
-    let options = WaitOptions::default().timeout(Duration::from_millis(20));
-    for _ in 0..2 {
-        let error = channel.wait(tickets[0], options).unwrap_err();
-        let Error { kind: ChannelError::TimedOut { completed: 0, posted: 5, waited, .. }, .. } = error else {
-            panic!("{error}")
-        };
-        let waited_us = waited.as_micros();
-        assert!((20_000..100_000).contains(&waited_us), "{waited_us} µs");
-        assert_message(&error, &["h2c0", "0 of 5", "abort", "of virtual time"]);
-    }
-    assert_eq!(channel.in_flight(), 5);
-    assert_pool(&card, AREA + 5, 0);
-    // Queued after the run, never posted.
-    let queued = channel.submit(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap();
-    assert_eq!(channel.abort().unwrap(), 6);
-    assert_eq!(channel.in_flight(), 0);
-    for ticket in tickets.into_iter().chain([queued]) {
-        let done = channel.wait(ticket, options).unwrap();
-        assert_eq!(done.outcome.unwrap_err().kind.cause, FaultCause::Aborted);
-        assert!(done.buffer.is_some());
-    }
-    assert_eq!(channel.abort().unwrap(), 0, "nothing remains to abort");
-    // A blocking call that times out stops the engine and returns the buffer.
-    let failed = channel.write(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap_err();
-    assert!(matches!(failed.error.kind, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
-    assert!(failed.buffer.is_some());
-    drop(failed);
-    halt(&card, false);
-    assert_works(&network, &card, &mut channel, 1);
-    assert_pool(&card, AREA, 0);
-}
-
 #[test]
 fn open_unresponsive_card_is_refused() {
     for failure in [CardFailure::AllOnes, CardFailure::Gone] {
@@ -118,76 +70,6 @@ fn open_unresponsive_card_is_refused() {
         assert_closed(&network, 0);
         let card = open(&network);
         assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
-    }
-}
-
-#[test]
-fn removed_card_mid_transfer_ends_transfers() {
-    // AllOnes: registers are lost, DMA continues. Gone: registers and DMA are lost.
-    for (failure, steps) in
-        [CardFailure::AllOnes, CardFailure::Gone].into_iter().flat_map(|f| (0..40).map(move |s| (f, s)))
-    {
-        let network = network(CardDescription::default());
-        let card = open(&network);
-        let mut channel = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(8192)).unwrap();
-        let tickets: Vec<_> = (0..4)
-            .map(|n| channel.submit(filled(&card, &bytes(n, 20_000)), CardAddr::new(n << 16)).unwrap())
-            .collect();
-        channel.poll().unwrap();
-        for _ in 0..steps {
-            network.step();
-        }
-        // Queued after the run, not posted.
-        let queued: Vec<_> = (0..3)
-            .map(|n| channel.submit(card.buffer(500).unwrap(), CardAddr::new(n << 10)).unwrap())
-            .collect();
-        network.fail(0, failure);
-        let mut returned = 0;
-        let mut kept = 0;
-        let (mut gone, mut run_failed) = (None, false);
-        for ticket in tickets.iter().chain(&queued) {
-            let done = match channel.wait(*ticket, WaitOptions::default()) {
-                Ok(done) => done,
-                Err(error) => {
-                    gone = Some(error);
-                    channel.wait(*ticket, WaitOptions::default()).unwrap()
-                }
-            };
-            match (&done.outcome, done.buffer.is_some()) {
-                (Ok(_), true) | (Err(_), true) => returned += 1,
-                (Err(_), false) => kept += 1,
-                (Ok(_), false) => panic!("the transfer succeeded without its buffer"),
-            }
-            run_failed |= tickets.contains(ticket) && done.outcome.is_err();
-            if queued.contains(ticket) && run_failed {
-                assert!(done.buffer.is_some(), "never posted: the card cannot access the buffer");
-            }
-        }
-        let Error { kind: ChannelError::Gone { quarantined, .. }, .. } =
-            gone.expect("a wait reports the missing card")
-        else {
-            panic!()
-        };
-        assert_eq!((quarantined, returned), (kept, 7 - kept), "{failure:?} after {steps} steps");
-        assert!(channel.next_completion().is_none());
-        // The card may still reach the ring, so that it is in quarantine too.
-        let stats = assert_pool(&card, 0, kept + AREA);
-        assert_eq!(stats.in_use_bytes, 0);
-        assert!(
-            card.memory().quarantined().iter().all(|record| record.reason == QuarantineReason::DeviceGone)
-        );
-        // After the failure every call returns the error, and buffers are returned with it.
-        let refused = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
-        assert!(matches!(refused.error.kind, SubmitError::Channel(ChannelError::Gone { .. })));
-        assert!(matches!(channel.poll(), Err(Error { kind: ChannelError::Gone { .. }, .. })));
-        assert!(matches!(channel.abort(), Err(Error { kind: ChannelError::Gone { .. }, .. })));
-        assert_message(&channel.poll().unwrap_err(), &["open the card again"]);
-        drop(refused);
-        drop((channel, card));
-        network.fail(0, CardFailure::None);
-        let card = open(&network);
-        assert_works(&network, &card, &mut card.h2c(0).unwrap(), 1);
-        assert_pool(&card, 0, 0);
     }
 }
 

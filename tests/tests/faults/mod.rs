@@ -7,26 +7,23 @@ mod addresses;
 mod devices;
 mod opening;
 
-use std::time::Duration;
-
 use fpga_card::CardDescription;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::{
-    Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,
-    NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError, WaitOptions,
+    Card, CardAddr, ChannelOptions, Completion, DmaBuffer, H2cChannel, NetworkInterface, OpenError,
+    OpenOptions, ResourceError, SubmitError, TransferError, WaitOptions,
     errors::{ChannelFault, FaultCause},
 };
 use fpga_driver::{Error, backend::Bounced};
 use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
 use fpga_firmware::identity::{IdentityError, IdentityReadError};
-use fpga_pci::{DmaPoolOptions, QuarantineReason};
-use fpga_registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock, StatusError as StatusBit};
+use fpga_pci::DmaPoolOptions;
+use fpga_registers::xdma::StatusError as StatusBit;
 use fpga_ring::ring::RefusalReason;
 use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::bytes;
 use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, open_with, peek, poke,
-    seeded, with_channels,
+    DMA_BAR, assert_closed, assert_pool, described, network, open, open_with, peek, poke, seeded,
 };
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 use proptest::prelude::*;

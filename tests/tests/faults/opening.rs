@@ -83,31 +83,6 @@ fn open_card_without_channels_lists_none() {
 }
 
 #[test]
-fn take_missing_or_busy_channel_is_refused() {
-    let network = network(with_channels(2, 1));
-    let card = open(&network);
-    for number in [2, 3, 4, 7, 255] {
-        let error = card.h2c(number).unwrap_err();
-        assert!(matches!(error.kind, ResourceError::NoSuchChannel { available: 2, .. }), "{error}");
-        assert_message(&error, &["has 2"]);
-        assert!(matches!(
-            card.c2h(number),
-            Err(Error { kind: ResourceError::NoSuchChannel { available: 1, .. }, .. })
-        ));
-    }
-    let held = card.h2c(1).unwrap();
-    let error = card.clone().h2c(1).unwrap_err();
-    assert!(matches!(error.kind, ResourceError::InUse { .. }), "{error}");
-    assert_message(&error, &["channel h2c1"]);
-    // The same number in the other direction is another channel, and so is another number.
-    drop(card.h2c(0).unwrap());
-    assert!(card.c2h(0).is_ok());
-    drop(held);
-    assert_works(&network, &card, &mut card.h2c(1).unwrap(), 3);
-    assert_pool(&card, 0, 0);
-}
-
-#[test]
 fn open_foreign_identity_is_refused() {
     let version = |value: u32| described(&format!("ni: {{ version_override: {value} }}"));
     let cases = [

@@ -248,15 +248,17 @@ fn deadline(context: &mut CaseContext<'_>) -> Verdict {
     opened.needs(8 << 20)?;
     let halts = context.simulated().is_some() && opened.interrupts().is_ok();
     for way in opened.ways() {
+        // In nanoseconds: at any moment of a transfer in virtual time, and in real time.
+        let moments = (0..40).map(|n| 300 * n).chain((4..20).map(|n| 3000 * n)).collect();
         for (longest, length, limits) in
-            [(64 << 10, 4 << 20, vec![0, 1, 20, 100]), (4096, 60_000, (0..20).map(|n| 3 * n).collect())]
+            [(64 << 10, 4 << 20, vec![0, 1000, 20_000, 100_000]), (4096, 60_000, moments)]
         {
             let mut lane = opened.lane_with(way, way.options().max_descriptor_length(longest))?;
             for limit in limits {
                 let data = bytes(limit, length);
                 let at = lane.at(3);
                 let buffer = lane.buffer(at, &data);
-                match lane.channel.transfer(buffer, at, long_wait().timeout(Duration::from_micros(limit))) {
+                match lane.channel.transfer(buffer, at, long_wait().timeout(Duration::from_nanos(limit))) {
                     Ok(buffer) => assert!(lane.moved(&buffer, at, &data), "{way:?}: in time"),
                     Err(failed) => {
                         assert!(
