@@ -8,9 +8,10 @@
 
 use std::error::Error;
 
+use fpga_driver::Card;
 use fpga_driver::sim::SimNetwork;
-use fpga_driver::{Card, Endpoint};
 use fpga_frames::{Event, Publisher, PublisherOptions, Subscriber, SubscriberOptions};
+use fpga_rdma::Endpoint;
 
 const FRAMES: u64 = 200;
 const SIZE: u64 = 16_000;

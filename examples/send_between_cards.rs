@@ -9,10 +9,10 @@
 use std::error::Error;
 use std::time::Duration;
 
-use fpga_driver::endpoint::SendOptions;
 use fpga_driver::sim::Order;
 use fpga_driver::sim::SimNetwork;
-use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
+use fpga_driver::{Card, CardAddr, CardRange};
+use fpga_rdma::{Endpoint, SendOptions};
 
 const LENGTH: usize = 300_000;
 const SOURCE: CardAddr = CardAddr::new(0x10_0000);

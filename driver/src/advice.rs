@@ -104,37 +104,37 @@ pub enum Advice {
     AlignOrLendChannels,
     /// Lend an H2C channel that carries the descriptors: [`DescriptorPath`](crate::DescriptorPath).
     LendChannel,
-    /// Drop the endpoint and open it again: [`Endpoint::open`](crate::Endpoint::open).
+    /// Drop the endpoint and open it again: `Endpoint::open`.
     ReopenEndpoint,
-    /// Request one of these schemes: [`endpoint::EndpointOptions`](crate::endpoint::EndpointOptions).
+    /// Request one of these schemes: `EndpointOptions`.
     ChooseScheme,
     /// Open the endpoint with this scheme, too, or send by another one:
-    /// [`EndpointOptions::other_schemes`](crate::endpoint::EndpointOptions::other_schemes).
+    /// `EndpointOptions::other_schemes`.
     OpenWithScheme,
-    /// Choose other window sizes and samples: [`EndpointOptions::tuning`](crate::endpoint::EndpointOptions::tuning).
+    /// Choose other window sizes and samples: `EndpointOptions::tuning`.
     ChooseTuning,
     /// State the alignment of the CDMA engine:
-    /// [`EndpointOptions::source_alignment`](crate::endpoint::EndpointOptions::source_alignment).
+    /// `EndpointOptions::source_alignment`.
     StateSourceAlignment,
-    /// Choose another place for the endpoint's descriptors: [`EndpointOptions::chain`](crate::endpoint::EndpointOptions::chain).
+    /// Choose another place for the endpoint's descriptors: `EndpointOptions::chain`.
     PlaceChain,
-    /// Choose a range in the memory that transfers may use: [`Endpoint::usable_memory`](crate::Endpoint::usable_memory).
+    /// Choose a range in the memory that transfers may use: `Endpoint::usable_memory`.
     ChooseUsableRange,
-    /// Close a region first: [`Endpoint::close_region`](crate::Endpoint::close_region).
+    /// Close a region first: `Endpoint::close_region`.
     CloseRegion,
-    /// Poll more often, or use a larger event ring: [`EndpointOptions::event_entries`](crate::endpoint::EndpointOptions::event_entries).
+    /// Poll more often, or use a larger event ring: `EndpointOptions::event_entries`.
     EnlargeEventRing,
     /// Use fewer slots, or a larger event ring:
-    /// [`EndpointOptions::event_entries`](crate::endpoint::EndpointOptions::event_entries).
+    /// `EndpointOptions::event_entries`.
     FewerSlotsOrLargerEventRing,
-    /// Send without a notification, or with one that needs no event ring: [`endpoint::SendNotify`](crate::endpoint::SendNotify).
+    /// Send without a notification, or with one that needs no event ring: `SendNotify`.
     ChooseNotification,
-    /// Choose shorter segments: [`EndpointOptions::segment_size`](crate::endpoint::EndpointOptions::segment_size).
+    /// Choose shorter segments: `EndpointOptions::segment_size`.
     ShortenSegments,
-    /// Give up earlier here, or keep entries for longer there: [`EndpointOptions::give_up`](crate::endpoint::EndpointOptions::give_up),
-    /// [`EndpointOptions::registry_timeout`](crate::endpoint::EndpointOptions::registry_timeout).
+    /// Give up earlier here, or keep entries for longer there: `EndpointOptions::give_up`,
+    /// `EndpointOptions::registry_timeout`.
     MatchTimeouts,
-    /// Ask the node again if it was restarted: [`Endpoint::wait_peer`](crate::Endpoint::wait_peer).
+    /// Ask the node again if it was restarted: `Endpoint::wait_peer`.
     AskPeerAgain,
     /// Wait until the system has random numbers: keys of memory regions are random.
     WaitForRandomNumbers,
@@ -144,7 +144,7 @@ pub enum Advice {
     WaitForRead,
     /// Use the copy engine for copies inside the card: [`Cdma`](crate::Cdma).
     UseCopyEngine,
-    /// Test the network with a second card: [`Endpoint`](crate::Endpoint) on each.
+    /// Test the network with a second card: `Endpoint` on each.
     TestWithSecondCard,
     /// Wait by interrupt or by polling, not by [`WaitMode::Hybrid`](crate::WaitMode::Hybrid).
     AvoidHybridWaits,
@@ -158,6 +158,12 @@ impl Advice {
     /// Creates an instruction that is the same for every front end.
     pub const fn text(text: &'static str) -> Self {
         Self::Text(Cow::Borrowed(text))
+    }
+
+    /// Returns the advice of a register access that failed.
+    #[must_use]
+    pub fn of_access(error: &MmioError) -> Option<Self> {
+        Self::of(error)
     }
 
     /// Returns the advice of an error of a package below.

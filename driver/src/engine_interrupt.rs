@@ -10,7 +10,7 @@ use crate::shared::{Shared, UserInterruptClaim};
 
 /// Line of `usr_irq_req` that stays high as long as its cause persists. It is masked unless a thread sleeps on it.
 #[derive(Debug)]
-pub(crate) struct EngineInterrupt {
+pub struct EngineInterrupt {
     interrupt: Interrupt,
     mask: UserMask,
     armed: bool,
@@ -28,13 +28,18 @@ impl EngineInterrupt {
         Some(Self { interrupt, mask: claim.mask(), armed: false, card: Arc::clone(card), _claim: claim })
     }
 
-    pub(crate) const fn is_armed(&self) -> bool {
+    /// Returns whether the line is enabled.
+    #[must_use]
+    pub const fn is_armed(&self) -> bool {
         self.armed
     }
 
     /// Enables the line. Enabling a line that is high sends its message at once (PG195), so no interrupt is lost between this call and the
     /// sleep.
-    pub(crate) fn arm(&mut self) -> Result<(), MmioError> {
+    ///
+    /// # Errors
+    /// See [`MmioError`].
+    pub fn arm(&mut self) -> Result<(), MmioError> {
         // The message of an earlier sleep would end this one early.
         let _ = self.interrupt.try_take();
         IrqBlock::USER_ENABLE_SET.write(&self.card.dma_bar, IRQ_BASE, self.mask)?;
@@ -43,13 +48,18 @@ impl EngineInterrupt {
         Ok(())
     }
 
-    pub(crate) fn disarm(&mut self) -> Result<(), MmioError> {
+    /// Masks the line.
+    ///
+    /// # Errors
+    /// See [`MmioError`].
+    pub fn disarm(&mut self) -> Result<(), MmioError> {
         self.armed = false;
         IrqBlock::USER_ENABLE_CLEAR.write(&self.card.dma_bar, IRQ_BASE, self.mask)
     }
 
     /// Returns the interrupt to sleep on, for a caller that cannot keep a borrow of the line.
-    pub(crate) fn interrupt(&self) -> Interrupt {
+    #[must_use]
+    pub fn interrupt(&self) -> Interrupt {
         self.interrupt.clone()
     }
 
@@ -59,7 +69,10 @@ impl EngineInterrupt {
     }
 
     /// Rearms a legacy line. Call it after a wakeup that found nothing: another source asserts the line then.
-    pub(crate) fn rearm_shared_line(&self) -> Result<(), MmioError> {
+    ///
+    /// # Errors
+    /// See [`MmioError`].
+    pub fn rearm_shared_line(&self) -> Result<(), MmioError> {
         if !self.interrupt.is_level() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! User-space driver for FPGA cards with XDMA and AXI CDMA, and reliable RDMA between them.
+//! User-space driver for FPGA cards with XDMA and AXI CDMA.
 //!
 //! | To | Use |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | send and receive packets, where the card's channels are AXI4-Stream | [`stream`] |
 //! | copy inside the card memory | [`Cdma`], [`CdmaRing`] |
 //! | receive interrupts of the design on the card | [`UserInterrupt`], [`UserInterrupts`] |
-//! | move data from card to card over a network | [`Endpoint`] |
+//! | move data from card to card over a network | package `fpga-rdma` |
 //! | repair a card that does not work | [`recovery`] |
 //! | test a card, record register accesses and replay them | package `fpga-diag` |
 //! | do all of this without a card | [`sim`], [`Card::open`] of `"mock"` (feature `sim`, off by default) |
@@ -20,9 +20,8 @@
 //!
 //! # Threads
 //!
-//! The driver runs in the caller's thread. Channels and endpoints are `Send` and are not shared: their owner polls them. The driver starts
-//! no threads. In the steady state it takes no lock, allocates nothing and reads no register. [`SharedEndpoint`](endpoint::SharedEndpoint)
-//! puts an endpoint behind a lock, for threads and tasks that share one.
+//! The driver runs in the caller's thread. Channels are `Send` and are not shared: their owner polls them. The driver starts no threads. In
+//! the steady state it takes no lock, allocates nothing and reads no register.
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -31,8 +30,8 @@ mod card;
 mod cdma;
 mod channel;
 mod discover;
-pub mod endpoint;
 mod error;
+pub mod extension;
 mod fault;
 mod identify;
 mod info;
@@ -64,7 +63,6 @@ pub use channel::{
     ScatterGatherEntry, Ticket, WaitMode, WaitOptions,
 };
 pub use discover::{BarRoles, DmaBarReason};
-pub use endpoint::Endpoint;
 pub use error::{
     ChannelError, Error, ErrorPlace, OpenError, Refused, ResourceError, SubmitError, TransferError,
     TransferFailed,
@@ -99,19 +97,14 @@ pub mod errors {
     pub use crate::simulation::SimulationError;
     pub use crate::spec::CardSpecError;
     pub use fpga_firmware::catalog::UnknownValue;
-    pub use fpga_firmware::event::EventError;
     pub use fpga_firmware::geometry::GeometryError;
     pub use fpga_firmware::identity::{IdentityError, IdentityReadError};
-    pub use fpga_firmware::window::WindowError;
     pub use fpga_pci::vfio::{ParseVfioOptionError, VfioOpenError};
     pub use fpga_pci::{
         BarError, ConfigSpaceError, ConnectionError, DmaAllocError, DmaMapError, Holder, InterruptError,
         IovaError, MapRefused, MemoryError, MmioError, OsError, OtherFunction, OtherProcess,
         ParsePciAddressError, QuarantineReason, QuarantineRecord, ResetError, ServerError,
     };
-    pub use fpga_protocol::op_table::OpTableError;
-    pub use fpga_protocol::receiver::ReceiverConfigError;
-    pub use fpga_protocol::sender::{CommandError, SenderConfigError};
     pub use fpga_registers::cdma::{Cdmasr, SgStatus};
     pub use fpga_registers::xdma::{ChannelStatus, StatusError};
     pub use fpga_ring::cdma_ring::{CdmaRefusalReason, CdmaRingConfigError, ProgressFault};

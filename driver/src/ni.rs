@@ -43,13 +43,20 @@ pub struct NiInfo {
     pub memory: CardRange,
     /// Transmit windows.
     pub windows: TransmitWindows,
-    pub(crate) ni_base: BarOffset,
-    pub(crate) memory_base: BarOffset,
-    pub(crate) registry_base: BarOffset,
-    pub(crate) escape_base: BarOffset,
-    pub(crate) counters_base: BarOffset,
-    pub(crate) sending_base: BarOffset,
-    pub(crate) rates_base: BarOffset,
+    /// Offset of the block of the network interface in the user BAR.
+    pub ni_base: BarOffset,
+    /// Offset of the block of the memory windows in the user BAR.
+    pub memory_base: BarOffset,
+    /// Offset of the block of the receive registry in the user BAR.
+    pub registry_base: BarOffset,
+    /// Offset of the block of the escape channel in the user BAR.
+    pub escape_base: BarOffset,
+    /// Offset of the block of the counters in the user BAR.
+    pub counters_base: BarOffset,
+    /// Offset of the block of the sending contexts in the user BAR.
+    pub sending_base: BarOffset,
+    /// Offset of the block of the rates in the user BAR.
+    pub rates_base: BarOffset,
 }
 
 /// Location of the transmit windows: window `i` starts at `base + i * stride`.
@@ -80,37 +87,58 @@ impl TransmitWindows {
     }
 }
 
-/// Typed access to one block of the user BAR.
+/// Block of registers at an offset of a BAR.
 #[derive(Debug, Clone)]
-pub(crate) struct Block {
+pub struct RegisterBlock {
     bar: Bar,
     base: BarOffset,
 }
 
-impl Block {
-    pub(crate) const fn new(bar: Bar, base: BarOffset) -> Self {
+impl RegisterBlock {
+    /// Creates access to the block at `base`.
+    #[must_use]
+    pub const fn new(bar: Bar, base: BarOffset) -> Self {
         Self { bar, base }
     }
 
-    pub(crate) fn read(&self, register: u32) -> Result<u32, MmioError> {
+    /// Reads the register at offset `register`.
+    ///
+    /// # Errors
+    /// See [`MmioError`].
+    pub fn read(&self, register: u32) -> Result<u32, MmioError> {
         self.bar.read32(self.base.offset_by(register))
     }
 
-    pub(crate) fn write(&self, register: u32, value: u32) -> Result<(), MmioError> {
+    /// Writes the register at offset `register`.
+    ///
+    /// # Errors
+    /// See [`MmioError`].
+    pub fn write(&self, register: u32, value: u32) -> Result<(), MmioError> {
         self.bar.write32(self.base.offset_by(register), value)
     }
 
     /// Returns after the card has received all earlier writes: they are posted, and a read does not pass them (PCIe 3.0, 2.4.1). Needed
     /// before another card is notified of something that was written. `register` must be one without read side effects.
-    pub(crate) fn flush(&self, register: u32) -> Result<(), MmioError> {
+    ///
+    /// # Errors
+    /// See [`MmioError`].
+    pub fn flush(&self, register: u32) -> Result<(), MmioError> {
         self.read(register).map(drop)
     }
 
-    pub(crate) fn read_pair(&self, low: u32) -> Result<u64, MmioError> {
+    /// Reads a value of 64 bits in two words.
+    ///
+    /// # Errors
+    /// See [`MmioError`].
+    pub fn read_pair(&self, low: u32) -> Result<u64, MmioError> {
         Ok(u64::from(self.read(low)?) | u64::from(self.read(low + 4)?) << 32)
     }
 
-    pub(crate) fn write_pair(&self, low: u32, value: u64) -> Result<(), MmioError> {
+    /// Writes a value of 64 bits in two words, the low one first.
+    ///
+    /// # Errors
+    /// See [`MmioError`].
+    pub fn write_pair(&self, low: u32, value: u64) -> Result<(), MmioError> {
         let (low_word, high_word) = CardAddr::new(value).to_low_high();
         self.write(low, low_word)?;
         self.write(low + 4, high_word)
@@ -125,7 +153,7 @@ impl NiInfo {
     pub fn read(bar: &Bar, identity: &Identity) -> Result<Self, MmioError> {
         // The identity check has confirmed that each of these blocks exists.
         let base = |kind| identity.block(kind).map_or(BarOffset::ZERO, |block| block.base());
-        let ni = Block::new(bar.clone(), base(BlockType::Ni));
+        let ni = RegisterBlock::new(bar.clone(), base(BlockType::Ni));
         let windows = TransmitWindows {
             count: ni.read(at::WINDOW_COUNT)?.min(generated::WINDOWS_MAX),
             base: CardAddr::new(ni.read_pair(at::WINDOW_BASE_LOW)?),
@@ -178,12 +206,12 @@ impl NiInfo {
 
     /// Stops events and transmission, regardless of their owner. Tables and counters keep their content.
     pub(crate) fn stop_events(&self, bar: &Bar) -> Result<(), MmioError> {
-        Block::new(bar.clone(), self.ni_base).write(at::CONTROL, 0)
+        RegisterBlock::new(bar.clone(), self.ni_base).write(at::CONTROL, 0)
     }
 
     /// Resets the NI: clears everything except settings and memory windows.
     pub(crate) fn reset(&self, bar: &Bar) -> Result<(), MmioError> {
-        Block::new(bar.clone(), self.ni_base).write(at::CONTROL, at::control::RESET)
+        RegisterBlock::new(bar.clone(), self.ni_base).write(at::CONTROL, at::control::RESET)
     }
 
     /// Returns the card addresses that DMA can reach: memory first, then the transmit windows.

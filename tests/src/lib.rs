@@ -12,9 +12,9 @@ pub mod testbed;
 
 use std::time::Duration;
 
-use fpga_driver::endpoint::{EndpointOptions, Notification, RemoteRegion, SendCompletion, SendOptions};
-use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, Endpoint, H2cChannel, NodeId};
+use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, H2cChannel, NodeId};
 use fpga_netmodel::Order;
+use fpga_rdma::{Endpoint, EndpointOptions, Notification, RemoteRegion, SendCompletion, SendOptions};
 use fpga_sim::{SimNetwork, SimNetworkBuilder};
 use rand_core::Rng;
 use rand_pcg::Pcg64;

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 
 use fpga_card::CardDescription;
-use fpga_driver::endpoint::{
-    EndpointError, EndpointOptions, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
-    SendTicket,
-};
-use fpga_driver::{Card, CardAddr, CardRange, Endpoint, Error, NodeId};
+use fpga_driver::{Card, CardAddr, CardRange, Error, NodeId};
 use fpga_netmodel::Impairments;
 use fpga_protocol::Nanos;
+use fpga_rdma::{
+    Endpoint, EndpointError, EndpointOptions, Notification, RegionHandle, RemoteRegion, SendCompletion,
+    SendOptions, SendTicket,
+};
 use fpga_sim::{SimNetwork, SimNetworkBuilder};
 
 use crate::{DeliveryOrder, cards};

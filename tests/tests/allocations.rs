@@ -6,10 +6,9 @@
 use core::time::Duration;
 use std::io::{Read, Write};
 
-use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::{
     C2hChannel, Card, CardAddr, CardRange, CdmaRingOptions, ChannelOptions, Completion, DescriptorPath,
-    DmaBuffer, Endpoint, H2cChannel, MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions,
+    DmaBuffer, H2cChannel, MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions,
     backend::Bounced,
     bulk,
     stream::{C2hStreamOptions, PacketFragment},
@@ -18,6 +17,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_pci::testing::CountingAllocator;
 use fpga_protocol::Nanos;
+use fpga_rdma::{Endpoint, RemoteRegion, SendOptions};
 use fpga_sim::{SimNetwork, SimNetworkBuilder};
 use fpga_tests::bed::{SETUPS, TestBed};
 use fpga_tests::cards::{described, network, open, with_channels};

@@ -82,7 +82,7 @@ fn cdma_second_owner_is_refused() {
     drop(cdma);
     assert_works(&network, &mut card.cdma().unwrap(), 2);
     // An endpoint uses the engine itself.
-    let endpoint = fpga_driver::Endpoint::open_with(&card, &fpga_tests::testbed::options(1)).unwrap();
+    let endpoint = fpga_rdma::Endpoint::open_with(&card, &fpga_tests::testbed::options(1)).unwrap();
     assert!(matches!(card.cdma(), Err(Error { kind: ResourceError::InUse { .. }, .. })));
     drop(endpoint);
     assert_works(&network, &mut card.cdma().unwrap(), 3);

@@ -5,12 +5,12 @@ use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
 
-use fpga_driver::endpoint::{EndpointError, SendOptions};
 use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, Error, NodeId, SubmitError,
     TransferError, bulk,
 };
 use fpga_protocol::Nanos;
+use fpga_rdma::{EndpointError, SendOptions};
 use fpga_registers::xdma::{CONFIG_BASE, ConfigBlock};
 use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::testbed::{self, Testbed};
@@ -58,7 +58,7 @@ fn events_in_card_memory_are_not_taken_twice_after_reopen() {
 
     net.ends[1] = None;
     let again = Card::from_backend(net.network.backend(1)).unwrap();
-    let mut endpoint = fpga_driver::Endpoint::open_with(&again, &testbed::options(3)).unwrap();
+    let mut endpoint = fpga_rdma::Endpoint::open_with(&again, &testbed::options(3)).unwrap();
     assert_eq!(endpoint.poll(), Ok(0), "no further events");
     assert_eq!(endpoint.next_notification(), None);
 }
@@ -100,7 +100,7 @@ fn cdma_short_address_build_refuses_unreachable() {
     assert!(matches!(error.kind, CdmaError::Narrow { register: "destination address", .. }), "{error}");
     assert_eq!(cards::peek(&network, 0, CardAddr::new(1 << 30), 4096), before);
     drop(cdma);
-    let error = fpga_driver::Endpoint::open_with(&card, &testbed::options(1)).unwrap_err();
+    let error = fpga_rdma::Endpoint::open_with(&card, &testbed::options(1)).unwrap_err();
     assert!(
         matches!(error.kind, EndpointError::Cdma(Error { kind: CdmaError::Narrow { .. }, .. })),
         "{error}"
@@ -194,7 +194,7 @@ fn region_closed_twice_keeps_successor_open() {
 fn open_stops_events_of_earlier_owner_before_bus_master() {
     let network = SimNetwork::builder().cards(1).build().unwrap();
     let card = Card::from_backend(network.backend(0)).unwrap();
-    let endpoint = fpga_driver::Endpoint::open_with(&card, &testbed::options(1)).unwrap();
+    let endpoint = fpga_rdma::Endpoint::open_with(&card, &testbed::options(1)).unwrap();
     // Like a killed process: nothing is switched off.
     core::mem::forget(endpoint);
     core::mem::forget(card);

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fpga_card::CardDescription;
-use fpga_driver::endpoint::{EndpointOptions, SendOptions, SharedEndpoint};
-use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
+use fpga_driver::{Card, CardAddr, CardRange};
 use fpga_firmware::generated::Scheme;
+use fpga_rdma::{Endpoint, EndpointOptions, SendOptions, SharedEndpoint};
 use fpga_sim::link::{Link, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions};
 use fpga_sim::{SimNetwork, SimNetworkBuilder, SimNetworkError, ThreadOptions};
 use fpga_tests::bytes;

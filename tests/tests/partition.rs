@@ -3,10 +3,10 @@
 #![expect(clippy::cast_possible_truncation, reason = "numbers of nodes are small")]
 
 use fpga_card::AccessLog;
-use fpga_driver::endpoint::{EndpointOptions, RemoteRegion, SendOptions};
-use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId, WaitOptions, bulk};
+use fpga_driver::{Card, CardAddr, CardRange, NodeId, WaitOptions, bulk};
 use fpga_netmodel::{Conditions, Impairments, LinkCounters, Loss, Order, Probability};
 use fpga_pci::Backoff;
+use fpga_rdma::{Endpoint, EndpointOptions, RemoteRegion, SendOptions};
 use fpga_sim::{Membership, Partitions, SimNetwork};
 use fpga_tests::{SOURCE, TARGET, bytes};
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
 use fpga_driver::recovery::{self, RecoveryStep, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport};
 use fpga_driver::{
-    Advice, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, Error, OpenError,
-    OpenOptions, ResourceError, RunMode, WaitOptions,
+    Advice, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Error, OpenError, OpenOptions,
+    ResourceError, RunMode, WaitOptions,
     backend::Backend,
     errors::FaultCause,
     recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport},
 };
 use fpga_pci::{ResetLevel, config};
+use fpga_rdma::Endpoint;
 use fpga_registers::cdma::CdmaBlock;
 use fpga_registers::pci::header;
 use fpga_registers::xdma::{ChannelBlock, channel_base};

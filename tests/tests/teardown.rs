@@ -4,12 +4,12 @@
 
 use std::any::Any;
 
-use fpga_driver::endpoint::SendOptions;
 use fpga_driver::{
-    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface, OpenOptions,
+    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, NetworkInterface, OpenOptions,
     backend::Backend,
 };
 use fpga_pci::{DmaPool, DmaPoolOptions};
+use fpga_rdma::{Endpoint, SendOptions};
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use fpga_sim::SimNetwork;
 use fpga_tests::bytes;

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use fpga_driver::bulk::{self, BulkError};
-use fpga_driver::endpoint::{EndpointError, SendOptions, SharedEndpoint};
 use fpga_driver::{
-    Cancellation, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, Error, NodeId,
-    OpenOptions, TransferError, WaitMode, WaitOptions, backend::Backend,
+    Cancellation, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Error, NodeId, OpenOptions,
+    TransferError, WaitMode, WaitOptions, backend::Backend,
 };
 use fpga_pci::Bounced;
+use fpga_rdma::{Endpoint, EndpointError, SendOptions, SharedEndpoint};
 use fpga_registers::cdma::CdmaBlock;
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use fpga_sim::SimNetwork;

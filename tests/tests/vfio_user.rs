@@ -9,15 +9,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fpga_card::CardDescription;
-use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction, Endpoint,
-    Error, OpenOptions, WaitMode, WaitOptions,
+    BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction, Error,
+    OpenOptions, WaitMode, WaitOptions,
     backend::Backend,
     recovery,
     recovery::{RecoveryLevel, RecoveryOptions},
 };
 use fpga_pci::{ConnectionError, DmaAccess, HugePages, MmioError, ResetLevel, ServerError, SharedMemory};
+use fpga_rdma::{Endpoint, EndpointOptions, SendNotify, SendOptions};
 use fpga_registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_sim::SimNetwork;
 use fpga_sim::served::CardServer;

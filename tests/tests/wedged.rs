@@ -6,13 +6,12 @@ use std::io;
 use std::sync::Arc;
 
 use fpga_driver::bulk::{self, BulkError};
-use fpga_driver::endpoint::SendOptions;
 use fpga_driver::{
-    Advice, Card, CardAddr, CardRange, ChannelError, Direction, DmaBuffer, Endpoint, Error, H2cChannel,
-    NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, WriteVolatile,
-    errors::FaultCause,
+    Advice, Card, CardAddr, CardRange, ChannelError, Direction, DmaBuffer, Error, H2cChannel, NodeId,
+    OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, WriteVolatile, errors::FaultCause,
 };
 use fpga_pci::{MmioError, QuarantineReason};
+use fpga_rdma::{Endpoint, SendOptions};
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use fpga_sim::SimNetwork;
 use fpga_tests::bytes;

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use fpga_driver::endpoint::{
-    EndpointCounters, EndpointError, Notification, ReadTicket, ReadableHandle, RegionHandle, RemoteRegion,
-    Scheme, SendCompletion, SendError, SendFailure, SendOptions, SendTicket,
+use fpga_driver::{Card, CardAddr, NodeId};
+use fpga_rdma::{
+    Endpoint, EndpointCounters, EndpointError, Notification, ReadTicket, ReadableHandle, RegionHandle,
+    RemoteRegion, Scheme, SendCompletion, SendError, SendFailure, SendOptions, SendTicket,
 };
-use fpga_driver::{Card, CardAddr, Endpoint, NodeId};
 
 use crate::call::{bytes, call, duration, out_bytes, read_options, set, set_if, write_struct};
 use crate::code::{Code, mmio_status};
@@ -171,7 +171,7 @@ impl Code for EndpointError {
 
 impl Code for SendError {
     fn status(&self) -> Status {
-        use fpga_driver::errors::CommandError;
+        use fpga_rdma::errors::CommandError;
         match self {
             Self::Scheme { .. } => Status::Unsupported,
             Self::Peer { .. } => Status::Peer,

@@ -2,7 +2,7 @@
 
 use core::ffi::c_char;
 
-use fpga_driver::endpoint::{EndpointOptions, Scheme, SendNotify, SendOptions, SendTimeout};
+use fpga_rdma::{EndpointOptions, Scheme, SendNotify, SendOptions, SendTimeout};
 
 use crate::call::{duration, read_options, text};
 use crate::error::Failure;

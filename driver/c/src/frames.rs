@@ -3,8 +3,9 @@
 use core::ffi::c_char;
 use std::net::SocketAddr;
 
-use fpga_driver::{Advice, Endpoint};
+use fpga_driver::Advice;
 use fpga_frames::{Frame, LocalError, ReceivedFrame};
+use fpga_rdma::Endpoint;
 
 use crate::call::{bytes, call, set, text};
 use crate::code::Code as _;

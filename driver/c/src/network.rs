@@ -59,10 +59,10 @@ use inner::{faults, network, open, with_card};
 
 #[cfg(feature = "sim")]
 mod inner {
-    use fpga_driver::endpoint::inspect::Nanos;
     use fpga_driver::sim::{CardDescription, FaultPlan, Impairments, SimNetwork, ThreadOptions};
     use fpga_driver::{Card, CardAddr, CardRange, OpenOptions};
     use fpga_netmodel::{BitRate, Conditions, Delay, Loss, Order, Probability, Rate};
+    use fpga_rdma::inspect::Nanos;
     use fpga_sim::FaultsDescription;
 
     use super::COptions;
@@ -363,7 +363,7 @@ pub(crate) extern "C" fn fpga_network_settle(handle_of: u64, units: *mut u64) ->
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_network_advance(handle_of: u64, span_ns: u64) -> Status {
     simulated! {
-        network(handle_of)?.advance(fpga_driver::endpoint::inspect::Nanos::new(span_ns));
+        network(handle_of)?.advance(fpga_rdma::inspect::Nanos::new(span_ns));
         Ok(())
     }
 }

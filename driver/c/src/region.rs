@@ -1,7 +1,7 @@
 //! Regions of card memory that other nodes write, ranges that they read, and reads.
 
-use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
 use fpga_driver::{CardAddr, CardRange, NodeId};
+use fpga_rdma::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
 
 use crate::call::{call, duration, set, set_if, write_struct};
 use crate::code::{Code, mmio_status};
@@ -200,7 +200,7 @@ pub(crate) extern "C" fn fpga_endpoint_next_read(
 }
 
 /// Returns the read of a ticket.
-fn read_of(end: &CardEndpoint, number: u64) -> Result<fpga_driver::endpoint::ReadTicket, Failure> {
+fn read_of(end: &CardEndpoint, number: u64) -> Result<fpga_rdma::ReadTicket, Failure> {
     let known = end.reads.iter().find(|(known, _)| *known == number).map(|(_, ticket)| *ticket);
     known.ok_or_else(|| Failure::of(Status::Ticket, "the endpoint has no read with this ticket"))
 }

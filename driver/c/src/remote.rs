@@ -1,7 +1,7 @@
 //! Regions and ranges of other nodes: structures that a program can send to another process, and their bytes.
 
-use fpga_driver::endpoint::{RemoteReadable, RemoteRegion};
 use fpga_driver::{CardAddr, NodeId};
+use fpga_rdma::{RemoteReadable, RemoteRegion};
 
 use crate::call::{array, bytes, bytes_mut, call, set};
 use crate::error::Failure;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fpga_driver::endpoint::{EndpointError, EndpointOptions, SendOptions};
+use fpga_rdma::{Endpoint, EndpointError, EndpointOptions, SendOptions};
 
 use fpga_driver::sim::CardDescription;
-use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
+use fpga_driver::{Card, CardAddr, CardRange};
 use fpga_registers::BarOffset;
 use fpgad::{OwnerOptions, ViewInterface};
 

@@ -39,7 +39,7 @@
 //! ([`ValidateOptions::scratch`]), saved before and restored after the tests. Registers are restored. The user BAR is read only if the card
 //! has this project's identity block.
 //!
-//! By default the range is the last 2 MiB of card memory before the 64 KiB that an [`Endpoint`](fpga_driver::Endpoint) reserves, because programs
+//! By default the range is the last 2 MiB of card memory before the 64 KiB that an [`Endpoint`](fpga_rdma::Endpoint) reserves, because programs
 //! mostly fill memory from the start. If the size of the memory is not known (no network interface), the caller has to give a range.
 
 mod cdma;
@@ -60,8 +60,7 @@ mod transfers;
 
 use core::time::Duration;
 
-use fpga_driver::Card;
-use fpga_driver::CardRange;
+use fpga_driver::{Card, CardRange};
 
 pub use fpga_pci::host::Status;
 pub use result::{Report, TestResult};

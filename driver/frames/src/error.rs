@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
-use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::{Advice, ChannelError, Error, NodeId, ResourceError, SubmitError, errors::ChannelFault};
 use fpga_protocol::sender::SendFailure;
+use fpga_rdma::{EndpointError, SendError};
 use fpga_registers::quantity;
 
 use crate::arrivals::ArrivalError;

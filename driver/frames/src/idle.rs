@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fpga_driver::Endpoint;
 use fpga_pci::Backoff;
+use fpga_rdma::Endpoint;
 
 /// Maximum sleep between two polls. An idle stream costs little CPU time, and a frame is delayed by at most this time.
 const MAX_SLEEP: Duration = Duration::from_micros(50);

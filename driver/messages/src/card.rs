@@ -4,11 +4,10 @@ use crate::address::Address;
 use crate::error::{MessengerError, card_error};
 use crate::layout::{Layout, STAGING_BYTES};
 use crate::options::MessengerOptions;
-use fpga_driver::endpoint::EndpointOptions;
 use fpga_driver::{
-    C2hChannel, Card, CardSpec, DmaAccess, Endpoint, H2cChannel, HugePages, MemoryHandle, OpenOptions,
-    SharedMemory,
+    C2hChannel, Card, CardSpec, DmaAccess, H2cChannel, HugePages, MemoryHandle, OpenOptions, SharedMemory,
 };
+use fpga_rdma::{Endpoint, EndpointOptions};
 use std::time::Duration;
 
 /// Bytes of host memory for what arrives.

@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use fpga_driver::backend::{Backoff, Clock};
-use fpga_driver::endpoint::{
+use fpga_driver::{CardAddr, CardRange, NodeId};
+use fpga_rdma::errors::CommandError;
+use fpga_rdma::{
     EndpointError, EndpointOptions, Notification, PendingRead, PendingSend, ReadCompletion, ReadError,
     ReadFailure, ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, Scheme, SendCompletion,
     SendError, SendFailure, SendNotify, SendOptions, SendTimeout, SharedEndpoint,
 };
-use fpga_driver::errors::CommandError;
-use fpga_driver::{CardAddr, CardRange, NodeId};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -221,7 +221,7 @@ fn part<T>(
     if others.is_empty() {
         return wait(limit);
     }
-    let now = || endpoint.inspect(fpga_driver::Endpoint::now);
+    let now = || endpoint.inspect(fpga_rdma::Endpoint::now);
     let (began, mut backoff) = (now(), Backoff::new());
     loop {
         if let Some(value) = take()? {
@@ -250,7 +250,7 @@ fn steps<T>(
     let rounds = if endpoint.card().clock() == Clock::Virtual { STEPS } else { 1 };
     for round in 0..rounds {
         if round > 0 {
-            endpoint.inspect(fpga_driver::Endpoint::relax);
+            endpoint.inspect(fpga_rdma::Endpoint::relax);
         }
         if let Some(value) = take()? {
             return Ok(Some(value));
@@ -293,7 +293,7 @@ impl Endpoint {
 
     #[getter]
     fn usable_memory<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>, Failure> {
-        let range = self.state.get(py)?.inspect(fpga_driver::Endpoint::usable_memory);
+        let range = self.state.get(py)?.inspect(fpga_rdma::Endpoint::usable_memory);
         record(py, "endpoint", "MemoryRange", (range.start.get(), range.length))
     }
 
@@ -384,7 +384,7 @@ impl Endpoint {
 
     fn poll(&self, py: Python<'_>) -> Result<usize, Failure> {
         let endpoint = self.state.get(py)?;
-        wait::detached(py, || endpoint.poll().inspect(|_| endpoint.inspect(fpga_driver::Endpoint::relax)))
+        wait::detached(py, || endpoint.poll().inspect(|_| endpoint.inspect(fpga_rdma::Endpoint::relax)))
     }
 
     #[getter]
@@ -468,7 +468,7 @@ impl Endpoint {
 
     #[getter]
     fn transfers<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>, Failure> {
-        let views = self.state.get(py)?.inspect(fpga_driver::Endpoint::transfers);
+        let views = self.state.get(py)?.inspect(fpga_rdma::Endpoint::transfers);
         let records = views.into_iter().map(|view| {
             let fields = (
                 view.node.get(),
@@ -883,7 +883,7 @@ impl Card {
             }
         }
         let card = self.0.get()?;
-        let opened = wait::detached(py, || fpga_driver::Endpoint::open_with(&card, &options))?;
+        let opened = wait::detached(py, || fpga_rdma::Endpoint::open_with(&card, &options))?;
         let endpoint = Owned::new(&self.0, "the endpoint", SharedEndpoint::from(opened))?;
         let state = State { endpoint, children: Mutex::default(), presence: Presence::new() };
         Ok(Endpoint { card: self.0.clone(), state: Arc::new(state) })

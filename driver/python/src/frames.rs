@@ -7,11 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpga_driver::endpoint::EndpointOptions;
 use fpga_frames::{
     Event, JoinError, Joining, LocalError, PublishError, PublisherError, PublisherEvent, PublisherOptions,
     ReceivedFrame, SubscriberError, SubscriberOptions, TakeError,
 };
+use fpga_rdma::EndpointOptions;
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -120,9 +120,9 @@ fn address(host: &str, port: u16) -> Result<SocketAddr, Failure> {
 }
 
 /// Opens the endpoint that a stream owns.
-fn endpoint(py: Python<'_>, card: &CardState) -> Result<fpga_driver::Endpoint, Failure> {
+fn endpoint(py: Python<'_>, card: &CardState) -> Result<fpga_rdma::Endpoint, Failure> {
     let card = card.get()?;
-    wait::detached(py, || fpga_driver::Endpoint::open_with(&card, &EndpointOptions::default()))
+    wait::detached(py, || fpga_rdma::Endpoint::open_with(&card, &EndpointOptions::default()))
 }
 
 /// Sends frames to subscribers.

@@ -51,7 +51,7 @@ pub struct Cdma {
 }
 
 /// Control register of a chain that is polled, without the mode bit.
-pub(crate) const CHAIN_CONTROL: Cdmacr = Cdmacr::new().with_irq_threshold(1);
+const CHAIN_CONTROL: Cdmacr = Cdmacr::new().with_irq_threshold(1);
 
 /// Maximum data width in bytes: chunks are multiples of it.
 const MAX_DATA_BYTES: u32 = 128;
@@ -157,8 +157,15 @@ impl Cdma {
     }
 
     /// Resets the engine and enters scatter-gather mode with the first descriptor at `first`. `highest` is the last address that its
-    /// descriptors will use.
-    pub(crate) fn begin_chain(&self, first: CardAddr, highest: CardAddr) -> Result<(), CdmaError> {
+    /// descriptors will use. For chains that the caller keeps in card memory; [`into_ring`](Self::into_ring) is the usual way.
+    ///
+    /// # Errors
+    /// [`CdmaError::NoScatterGather`], [`CdmaError::Narrow`], [`CdmaError::Stuck`] and those of [`status`](Self::status).
+    pub fn begin_chain(&self, first: CardAddr, highest: CardAddr) -> Result<(), Error<CdmaError>> {
+        self.begin_chain_at(first, highest).at(|| self.place())
+    }
+
+    fn begin_chain_at(&self, first: CardAddr, highest: CardAddr) -> Result<(), CdmaError> {
         self.prepare_chain()?;
         let written = highest.to_low_high().1;
         let held = self.held_high(written)?;
@@ -206,6 +213,31 @@ impl Cdma {
         program().map_err(CdmaError::Mmio)
     }
 
+    /// Lets the engine of a [chain](Self::begin_chain) run up to and including the descriptor at `tail`.
+    ///
+    /// # Errors
+    /// [`CdmaError::Mmio`].
+    pub fn extend_chain(&self, tail: CardAddr) -> Result<(), Error<CdmaError>> {
+        self.advance(tail).at(|| self.place())
+    }
+
+    /// Resets the engine of a [chain](Self::begin_chain) that has halted and resumes it with the descriptor at `from`, up to and including
+    /// the one at `tail` if there is one to run.
+    ///
+    /// # Errors
+    /// [`CdmaError::Stuck`], [`CdmaError::Mmio`].
+    pub fn restart_chain(&self, from: CardAddr, tail: Option<CardAddr>) -> Result<(), Error<CdmaError>> {
+        self.resume_chain(from, tail, CHAIN_CONTROL).at(|| self.place())
+    }
+
+    /// Returns the low word of the address of the descriptor at which the engine of a chain is (PG034, CURDESC_PNTR).
+    ///
+    /// # Errors
+    /// [`CdmaError::Mmio`].
+    pub fn chain_position(&self) -> Result<u32, Error<CdmaError>> {
+        self.current_low().at(|| self.place())
+    }
+
     /// Resets an engine that has halted and resumes it with the descriptor at `from`, up to and including the one at `tail` if there is one
     /// to run.
     pub(crate) fn resume_chain(
@@ -240,14 +272,6 @@ impl Cdma {
     fn clear_interrupts(&self) -> Result<(), CdmaError> {
         CdmaBlock::SR.write(&self.registers, BASE, Cdmasr::INTERRUPTS).map_err(CdmaError::Mmio)
     }
-}
-
-/// Returns whether the only error is that the engine reached a descriptor marked complete: a used one, or a guard.
-///
-/// If the address registers are wider than 32 bits, a new tail takes two writes, and the second one starts an idle engine (PG034,
-/// TAILDESC_PNTR_MSB). An engine that reaches the new tail between the two writes is started once too often, and runs past the tail.
-pub(crate) const fn is_overrun(status: Cdmasr) -> bool {
-    status.into_bits() & Cdmasr::ERRORS.into_bits() == Cdmasr::new().with_sg_internal_error(true).into_bits()
 }
 
 impl Drop for Cdma {

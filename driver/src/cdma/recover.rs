@@ -3,10 +3,10 @@
 use fpga_registers::CardAddr;
 use fpga_ring::cdma_ring::ProgressFault;
 
+use super::Cdma;
 use super::error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRingError};
 use super::options::DescriptorPath;
 use super::ring::{CdmaCompletion, CdmaRing};
-use super::{Cdma, is_overrun};
 use fpga_pci::FAULT_LOG;
 
 use crate::channel::Ticket;
@@ -126,7 +126,7 @@ impl<T> CdmaRing<T> {
         }
         let status = self.cdma.read_status()?;
         let current = self.current()?;
-        if halted && is_overrun(status) && self.ring.is_past_tail(current) {
+        if halted && status.is_overrun() && self.ring.is_past_tail(current) {
             self.ring.complete_all();
         } else if !matches!(cause, CdmaFaultCause::Progress(_)) {
             // An impossible pointer is not accepted: nothing more counts as complete.
@@ -135,7 +135,7 @@ impl<T> CdmaRing<T> {
         }
         self.collect();
         let again = self.overrun_at == Some(self.ring.completed());
-        if halted && is_overrun(status) && !again && !self.ring.is_faulted() {
+        if halted && status.is_overrun() && !again && !self.ring.is_faulted() {
             return self.overrun();
         }
         let position = self.ring.pending_descriptor().map(|pending| CdmaFaultPosition {

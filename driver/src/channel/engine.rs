@@ -51,21 +51,6 @@ pub(crate) enum Side {
     Stream,
 }
 
-/// Payload of a ring slot.
-#[derive(Debug)]
-pub(crate) enum Payload {
-    /// Buffer that the user submitted.
-    Buffer(DmaBuffer),
-    /// Part of memory that the submitter keeps. It must stay valid until the transfer ends.
-    Registered,
-}
-
-impl From<DmaBuffer> for Payload {
-    fn from(buffer: DmaBuffer) -> Self {
-        Self::Buffer(buffer)
-    }
-}
-
 /// Back-pressure counters. They are updated only on slow paths, so they cost nothing in normal operation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BackpressureStats {
@@ -87,7 +72,7 @@ pub(super) struct Stopping {
 /// One channel. Field order is drop order: the ring's buffers before the memory, the memory before the card.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(super) ring: Ring<Payload>,
+    pub(super) ring: Ring<DmaBuffer>,
     pub(super) finished: VecDeque<Completion>,
     pub(super) area: Option<RegisteredMemory>,
     pub(super) registered: Vec<RegisteredEntry>,
@@ -429,21 +414,21 @@ impl Engine {
         Err(SubmitError::NoAccess { needed, access })
     }
 
-    /// Queues one transfer; see [`Payload`].
+    /// Queues the transfer of a buffer.
     #[inline]
-    pub(crate) fn submit<P: Into<Payload>>(
+    fn submit(
         &mut self,
         host: HostRange,
         card: CardAddr,
-        payload: P,
-    ) -> Result<Ticket, (SubmitError, P)> {
+        buffer: DmaBuffer,
+    ) -> Result<Ticket, (SubmitError, DmaBuffer)> {
         if let Err(error) = self.check_usable() {
-            return Err((SubmitError::Channel(error), payload));
+            return Err((SubmitError::Channel(error), buffer));
         }
         if let Err(error) = self.check(host, card) {
-            return Err((error, payload));
+            return Err((error, buffer));
         }
-        match self.ring.submit(Request { host: &[host], card }, payload) {
+        match self.ring.submit(Request { host: &[host], card }, buffer) {
             Ok(token) => Ok(Ticket(token.number())),
             Err(refusal) => Err((self.refused(refusal.reason), refusal.payload)),
         }
@@ -635,12 +620,8 @@ impl Engine {
         &mut self,
         ticket: Ticket,
         outcome: Result<u64, Box<Error<ChannelFault>>>,
-        payload: Option<Payload>,
+        buffer: Option<DmaBuffer>,
     ) {
-        let buffer = match payload {
-            Some(Payload::Buffer(buffer)) => Some(buffer),
-            Some(Payload::Registered) | None => None,
-        };
         self.finished.push_back(Completion { ticket, outcome, buffer });
     }
 

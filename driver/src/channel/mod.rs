@@ -34,10 +34,9 @@ use crate::error::{
 use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 
-pub(crate) use engine::{Engine, Payload, Side};
+pub(crate) use engine::{Engine, Side};
 pub(crate) use future::CompletionFuture;
 pub use memory::{MemoryHandle, ScatterGatherEntry};
-pub(crate) use options::CANCEL_CHECK_NS;
 pub use options::{Cancellation, ChannelOptions, RunMode, WaitMode, WaitOptions};
 pub use wait::ChannelEvents;
 

@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::setters::setters;
 
 /// Maximum sleep of a wait that can be cancelled, in nanoseconds.
-pub(crate) const CANCEL_CHECK_NS: u64 = 10_000_000;
+const CANCEL_CHECK_NS: u64 = 10_000_000;
 
 /// Wait mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,6 +47,9 @@ impl Cancellation {
     pub const fn from_function(is_requested: fn() -> bool) -> Self {
         Self(Request::Function(is_requested))
     }
+
+    /// Maximum time that a wait with a cancellation sleeps before it looks again.
+    pub const CHECK_INTERVAL: Duration = Duration::from_nanos(CANCEL_CHECK_NS);
 
     /// Returns whether waits are to end.
     #[must_use]

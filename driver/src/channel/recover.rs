@@ -10,7 +10,7 @@ use fpga_registers::xdma::{ChannelBlock, ChannelStatus, Direction};
 use fpga_ring::ring::{CountFault, Token, WithdrawError};
 
 use super::Ticket;
-use super::engine::{EVENT_BITS, Engine, Payload, Side, Stopping};
+use super::engine::{EVENT_BITS, Engine, Side, Stopping};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPosition};
 use crate::shared::FlushGuard;
@@ -260,10 +260,7 @@ impl Engine {
 
     /// Returns the buffer of a cancelled transfer that has not ended yet because earlier ones have not.
     pub(super) fn reclaim(&mut self, ticket: Ticket) -> Option<DmaBuffer> {
-        match self.ring.reclaim(Token::new(ticket.0))? {
-            Payload::Buffer(buffer) => Some(buffer),
-            Payload::Registered => None,
-        }
+        self.ring.reclaim(Token::new(ticket.0))
     }
 
     /// Collects what an engine that was stopped in the middle of its run has completed, and queues the rest again.
@@ -480,7 +477,7 @@ impl Engine {
             .collect();
         for (number, posted, payload) in drained {
             let payload = match payload {
-                Some(Payload::Buffer(buffer)) if posted => {
+                Some(buffer) if posted => {
                     buffer.quarantine(reason);
                     count += 1;
                     None
@@ -506,13 +503,10 @@ impl Engine {
 }
 
 impl Engine {
-    /// Stops the engine permanently, as drop does. Returns a reason if the engine may still reach what was posted: memory that the
-    /// submitter kept ([`Payload::Registered`]) must be quarantined then.
-    pub(crate) fn close(&mut self) -> Option<QuarantineReason> {
-        if !self.is_own() {
-            return None;
-        }
-        if self.failed.is_none()
+    /// Stops the engine permanently, as drop does. Memory that it may still reach is quarantined.
+    pub(crate) fn close(&mut self) {
+        if self.is_own()
+            && self.failed.is_none()
             && (self.ring.is_running() || self.ring.is_open())
             && let Err(error) = self.end_run(FaultCause::Aborted)
             && self.failed.is_none()
@@ -521,22 +515,13 @@ impl Engine {
             self.quarantine(QuarantineReason::IdleNotConfirmed);
             self.fail(error);
         }
-        match &self.failed {
-            None => None,
-            // The engine is idle after a reset.
-            Some(ChannelError::Mmio(MmioError::Stale { .. })) => None,
-            Some(ChannelError::Gone { .. } | ChannelError::Disconnected { .. }) => {
-                Some(QuarantineReason::DeviceGone)
-            }
-            Some(_) => Some(QuarantineReason::IdleNotConfirmed),
-        }
     }
 }
 
 impl Drop for Engine {
     /// Stops the engine, confirms that it is idle, and releases the memory; memory that the engine may still reach is quarantined.
     fn drop(&mut self) {
-        let _ = self.close();
+        self.close();
         if self.failed.is_none() && self.is_own() {
             // Leaves the channel stopped and without interrupts for its next owner.
             let _ = ChannelBlock::CONTROL.write(

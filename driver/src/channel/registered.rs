@@ -10,10 +10,11 @@ use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{HostRange, SgEntry};
 
+use super::Ticket;
 use super::engine::{Engine, Side};
 use super::memory::{MemoryHandle, NO_OWNER, RegisteredEntry, ScatterGatherEntry};
-use super::{Payload, Ticket};
 use crate::error::{ChannelError, Refused, SubmitError};
+use fpga_pci::DmaBuffer;
 
 /// Number of the next registration of this process. It is process-wide, so that the handle of another channel matches nothing here: a
 /// refusal is better than a transfer of the wrong memory.
@@ -169,7 +170,7 @@ impl Engine {
         }
         self.check_process().map_err(SubmitError::Channel)?;
         self.check_overlap(segments)?;
-        match self.ring.submit_segments(segments.iter().copied(), None::<Payload>) {
+        match self.ring.submit_segments(segments.iter().copied(), None::<DmaBuffer>) {
             Ok(token) => {
                 for piece in pieces {
                     self.mark_used(piece.memory, token.number() + 1);

@@ -36,7 +36,8 @@ pub struct Error<K> {
 }
 
 impl<K> Error<K> {
-    pub(crate) const fn new(kind: K, place: ErrorPlace) -> Self {
+    /// Creates the error of a kind at a place.
+    pub const fn new(kind: K, place: ErrorPlace) -> Self {
         Self { kind, place }
     }
 
@@ -119,10 +120,10 @@ impl ErrorPlace {
         &self.card
     }
 
-    /// Returns the place of a channel of the same card.
+    /// Returns the place of a part of the same card.
     #[must_use]
-    pub fn of_channel(self, channel: ChannelName) -> Self {
-        Self { part: CardPart::Channel(channel), ..self }
+    pub fn of_part(self, part: CardPart) -> Self {
+        Self { part, ..self }
     }
 
     /// Returns the part of the card.
@@ -146,7 +147,11 @@ impl fmt::Display for ErrorPlace {
 }
 
 /// Adds the place to the kind of an error, where a call returns to the user.
-pub(crate) trait At<T, K> {
+pub trait At<T, K> {
+    /// Returns the result with the place at its error.
+    ///
+    /// # Errors
+    /// The kind of `self`, with its place.
     fn at(self, place: impl FnOnce() -> ErrorPlace) -> Result<T, Error<K>>;
 }
 

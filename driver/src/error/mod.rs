@@ -13,8 +13,8 @@ mod submit;
 mod transfer;
 
 pub use channel::ChannelError;
-pub(crate) use located::{At, widen};
-pub use located::{CardPart, Error, ErrorKind, ErrorPlace};
+pub(crate) use located::widen;
+pub use located::{At, CardPart, Error, ErrorKind, ErrorPlace};
 pub use open::OpenError;
 pub use resource::ResourceError;
 pub use submit::{Refused, SubmitError};

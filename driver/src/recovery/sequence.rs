@@ -17,6 +17,7 @@ use super::{
     RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, RecoveryStep, RecoveryStepError,
     RecoveryStepOutcome, RecoveryStepReport, check_channel, reset_level,
 };
+use crate::extension::InterfaceClaim;
 use crate::info::CardInfo;
 use crate::name::ChannelName;
 use crate::shared::{ChannelClaim, Shared, set_packet_mark};
@@ -32,7 +33,7 @@ const EVENTS: u32 = 0x00FF_FFFE;
 pub(super) struct Claims {
     _channels: Vec<ChannelClaim>,
     _cdma: Option<CdmaClaim>,
-    _endpoint: Option<EndpointClaim>,
+    _endpoint: Option<InterfaceClaim>,
     foreign_channels: Vec<ChannelName>,
     foreign_cdma: bool,
     foreign_endpoint: bool,
@@ -43,14 +44,6 @@ struct CdmaClaim(Arc<Shared>);
 impl Drop for CdmaClaim {
     fn drop(&mut self) {
         self.0.release_cdma();
-    }
-}
-
-struct EndpointClaim(Arc<Shared>);
-
-impl Drop for EndpointClaim {
-    fn drop(&mut self) {
-        self.0.release_endpoint();
     }
 }
 
@@ -89,8 +82,8 @@ impl Claims {
                     used.push("the CDMA engine".to_owned());
                 }
             }
-            match shared.take_endpoint() {
-                Ok(()) => claims._endpoint = Some(EndpointClaim(Arc::clone(shared))),
+            match InterfaceClaim::take(shared) {
+                Ok(claim) => claims._endpoint = Some(claim),
                 Err(_) => {
                     claims.foreign_endpoint = true;
                     used.push("the endpoint".to_owned());

@@ -132,6 +132,15 @@ impl Cdmasr {
         .with_sg_slave_error(true)
         .with_sg_decode_error(true);
 
+    /// Returns whether the only error is that the engine reached a descriptor marked complete: a used one, or a guard.
+    ///
+    /// If the address registers are wider than 32 bits, a new tail takes two writes, and the second one starts an idle engine (PG034,
+    /// TAILDESC_PNTR_MSB). An engine that reaches the new tail between the two writes is started once too often, and runs past the tail.
+    #[must_use]
+    pub const fn is_overrun(self) -> bool {
+        self.into_bits() & Self::ERRORS.into_bits() == Self::new().with_sg_internal_error(true).into_bits()
+    }
+
     /// Bits that are cleared by writing ones.
     pub const INTERRUPTS: Self = Self::new().with_ioc_irq(true).with_delay_irq(true).with_error_irq(true);
 

@@ -11,9 +11,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpga_driver::endpoint::{EndpointOptions, RemoteRegion, SendOptions};
+use fpga_rdma::{EndpointOptions, RemoteRegion, SendOptions, Endpoint};
 use fpga_driver::sim::{CardDescription, Link, LinkAddress, SimNetwork, UdpLink, UdpLinkOptions};
-use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId, SharedSlice};
+use fpga_driver::{Card, CardAddr, CardRange, NodeId, SharedSlice};
 use fpga_messages::{
     AccessRequest, Address, AtomicCall, AtomicRequest, AtomicUnit, CompleteWhen, Completion, Failure, HostMemory,
     HostRanges, LinkChoice, Messenger, MessengerOptions, Peek, PeerId, ReceiveRequest, Regions, RemoteAccess,

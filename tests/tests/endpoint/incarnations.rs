@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use fpga_driver::endpoint::ReadFailure;
 use fpga_firmware::Incarnation;
+use fpga_rdma::ReadFailure;
 use fpga_sim::{SimNetwork, ThreadOptions};
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Networks that lose, duplicate, damage, delay and reorder packets.
 
-use fpga_driver::endpoint::SendTimeout;
 use fpga_netmodel::{Blackout, Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_rdma::SendTimeout;
 
 use super::*;
 

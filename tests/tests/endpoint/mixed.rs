@@ -1,8 +1,8 @@
 //! Endpoints that run several schemes at the same time; each transfer chooses its own.
 
-use fpga_driver::endpoint::{Mismatch, ReadError, ReadFailure, SchemeList, SharedEndpoint};
 use fpga_driver::{Advice, Error};
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_rdma::{Mismatch, ReadError, ReadFailure, SchemeList, SharedEndpoint};
 use fpga_sim::ThreadOptions;
 use fpga_tests::cards::{peek, poke};
 

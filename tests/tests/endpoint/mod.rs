@@ -32,15 +32,13 @@ mod waits;
 use std::time::Duration;
 
 use fpga_card::CardDescription;
-use fpga_driver::endpoint::{
-    EndpointError, EndpointOptions, RemoteRegion, SendError, SendNotify, SendOptions,
-};
-use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Endpoint, NodeId, ResourceError};
+use fpga_driver::{BarOffset, Card, CardAddr, CardRange, NodeId, ResourceError};
 use fpga_firmware::event::NackReason;
 use fpga_firmware::generated::{Scheme, ni};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::{Difference, Field};
 use fpga_protocol::sender::SendFailure;
+use fpga_rdma::{Endpoint, EndpointError, EndpointOptions, RemoteRegion, SendError, SendNotify, SendOptions};
 use fpga_sim::CardFailure;
 use fpga_tests::cards::{assert_closed, described, seeded};
 use fpga_tests::testbed::{Testbed, options};

@@ -1,11 +1,11 @@
 //! Capabilities that nodes report to each other.
 
 use fpga_driver::Error;
-use fpga_driver::endpoint::{Mismatch, SharedEndpoint};
 use fpga_firmware::Incarnation;
 use fpga_firmware::generated::{Capabilities, Flags};
 use fpga_firmware::wire::{Common, Control, Hello};
 use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
+use fpga_rdma::{Mismatch, SharedEndpoint};
 use fpga_sim::SimNetwork;
 
 use super::*;

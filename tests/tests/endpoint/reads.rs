@@ -1,7 +1,7 @@
 //! Reads: the other node writes on request.
 
 use fpga_driver::Error;
-use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
+use fpga_rdma::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Message schemes, whose senders are in the card: the same tests of bytes, memory windows, reads and endings.
 
-use fpga_driver::endpoint::{ReadFailure, SendCompletion};
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_rdma::{ReadFailure, SendCompletion};
 
 use super::*;
 
@@ -119,7 +119,7 @@ fn schemes_reads_over_lossy_network_arrive() {
         }
         assert!(net.get(0, TARGET, 200_000) == bytes(1, 200_000));
         // A read beyond the granted range gets no answer.
-        let greedy = fpga_driver::endpoint::RemoteReadable { length: 300_000, ..source };
+        let greedy = fpga_rdma::RemoteReadable { length: 300_000, ..source };
         let soon = SendOptions::default().deadline(Duration::from_millis(5));
         net.end(0).read(&greedy, 199_999, TARGET, 2, soon).unwrap();
         net.settle();

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use fpga_driver::endpoint::{Notification, PendingSend, SendCompletion, SharedEndpoint};
+use fpga_rdma::{Notification, PendingSend, SendCompletion, SharedEndpoint};
 use fpga_sim::{SimNetwork, ThreadOptions};
 use fpga_tests::cards::{peek, poke};
 

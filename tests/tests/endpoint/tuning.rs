@@ -1,8 +1,8 @@
 //! Parameters of schemes: each has an effect, and invalid values are refused.
 
 use fpga_driver::Advice;
-use fpga_driver::endpoint::Tuning;
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_rdma::Tuning;
 
 use super::*;
 

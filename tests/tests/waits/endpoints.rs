@@ -1,11 +1,11 @@
 //! Waits of endpoints: with an owner, and shared by threads.
 
 use fpga_driver::backend::Backoff;
-use fpga_driver::endpoint::{
-    EndpointError, EndpointOptions, PendingRead, PendingSend, ReadTicket, RemoteReadable, RemoteRegion,
-    SendOptions, SendTicket, SharedEndpoint,
+use fpga_driver::{CardAddr, Error, NodeId};
+use fpga_rdma::{
+    Endpoint, EndpointError, EndpointOptions, PendingRead, PendingSend, ReadTicket, RemoteReadable,
+    RemoteRegion, SendOptions, SendTicket, SharedEndpoint,
 };
-use fpga_driver::{CardAddr, Endpoint, Error, NodeId};
 
 use super::{CANCELLABLE, End, Limits, NEVER, Scene, UNLIMITED, Wait, block_on, call, one, wait};
 

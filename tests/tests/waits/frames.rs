@@ -2,9 +2,9 @@
 
 use std::net::{SocketAddr, TcpListener};
 
-use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::{Card, Endpoint};
+use fpga_driver::Card;
 use fpga_frames::{Publisher, PublisherOptions, Subscriber, SubscriberOptions};
+use fpga_rdma::{Endpoint, EndpointOptions};
 use fpga_sim::CardFailure;
 
 use super::endpoints::endpoint;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fpga_driver::endpoint::{EndpointOptions, SendOptions, SendTimeout};
-use fpga_driver::{Card, CardRange, Endpoint, NodeId};
+use fpga_driver::{Card, CardRange, NodeId};
 use fpga_netsim::figures::cards::{CardDesign, CardTime, CardTransfer};
 use fpga_protocol::Nanos;
+use fpga_rdma::{Endpoint, EndpointOptions, SendOptions, SendTimeout};
 use fpga_sim::{CardDescription, SimNetwork};
 
 /// Fixed timeout of paths without loss, on which a retransmission would only be spurious.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fpga_driver::bulk::BulkError;
-use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::{
     Advice, CardAddr, CdmaError, ChannelError, Direction, Error, ErrorPlace, OpenError, ResourceError,
     TransferError, errors::AllOnesCause, recovery::RecoveryError, stream::StreamError,
@@ -14,6 +13,7 @@ use fpga_driver::{
 use fpga_pci::vfio::VfioOpenError;
 use fpga_pci::{BarError, InterruptError, MemoryError, MmioError};
 use fpga_protocol::sender::SendFailure;
+use fpga_rdma::{EndpointError, SendError};
 use fpga_registers::quantity;
 use fpga_sim::SimNetworkError;
 use fpga_vfio_user::VfioUserOpenError;

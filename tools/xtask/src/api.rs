@@ -1,9 +1,11 @@
-//! `cargo xtask api`: size of the public API of `fpga-driver`, and a check that each type of a public signature has a name in it.
+//! `cargo xtask api`: size of the public API of `fpga-driver` and `fpga-rdma`, and a check that each type of a public signature has a name
+//! in one of them.
 //!
-//! The facts come from rustdoc's JSON of the driver and of the packages below it, whose items the driver re-exports. [`surface`] reads it.
+//! The facts come from rustdoc's JSON of both and of the packages below them, whose items they re-export. [`surface`] reads it.
 
 mod surface;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,15 +19,21 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// Package whose API is examined.
-const PACKAGE: &str = "fpga-driver";
-/// Maximum number of types at the root of the package.
+/// Packages whose API is examined, the lower one first.
+const PACKAGES: [&str; 2] = ["fpga-driver", "fpga-rdma"];
+/// Maximum number of types at the root of `fpga-driver`.
 const MAX_ROOT_TYPES: usize = 80;
 /// Maximum number of types that applications use: all but those of [`EXPERT`].
 const MAX_TYPES: usize = 150;
 /// Modules for other purposes than applications on cards: matching of single causes, other backends, diagnosis, tests.
-const EXPERT: [&str; 4] =
-    ["fpga_driver::errors", "fpga_driver::backend", "fpga_driver::endpoint::inspect", "fpga_driver::sim"];
+const EXPERT: [&str; 6] = [
+    "fpga_driver::errors",
+    "fpga_driver::backend",
+    "fpga_driver::extension",
+    "fpga_driver::sim",
+    "fpga_rdma::errors",
+    "fpga_rdma::inspect",
+];
 
 /// Options of rustdoc.
 const FLAGS: [&str; 3] = ["-Zunstable-options", "--output-format=json", "--cap-lints=allow"];
@@ -76,13 +84,24 @@ pub(crate) enum ApiError {
     )]
     Format { package: String, what: String },
     /// Signatures with types that have no name in the package, or too many types.
-    #[error("{}\nre-export the types from {PACKAGE}, or take them out of the signatures", .0.join("\n"))]
+    #[error("{}\nre-export the types, or take them out of the signatures", .0.join("\n"))]
     Wrong(Vec<String>),
 }
 
 /// Prints the API, unless only a check is requested, and fails if it is not closed or too large.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), ApiError> {
-    let surface = Surface::of(PACKAGE, &packages(root)?)?;
+    let packages = packages(root)?;
+    let mut surface = Surface::default();
+    for package in PACKAGES {
+        let Surface { types, leaks } = Surface::of(package, &packages)?;
+        // What both name belongs to the lower one.
+        for (path, name) in types {
+            surface.types.entry(path).or_insert(name);
+        }
+        surface.leaks.extend(leaks);
+    }
+    let Surface { types, leaks } = &mut surface;
+    leaks.retain(|path, _| !types.contains_key(path));
     if !options.check {
         for name in surface.types.values() {
             println!("{name}");
@@ -93,7 +112,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), ApiError> {
     let leaks: Vec<_> = surface.leaks.iter().filter(|(path, _)| !is_stated(path)).collect();
     for (path, uses) in &leaks {
         let uses: Vec<&str> = uses.iter().take(4).map(String::as_str).collect();
-        wrong.push(format!("{path} has no name in {PACKAGE}; used by {}", uses.join(", ")));
+        wrong.push(format!("{path} has no name in {}; used by {}", PACKAGES.join(" or "), uses.join(", ")));
     }
     for (stated, _) in STATED {
         if !surface.leaks.keys().any(|path| is_at(path, stated)) {
@@ -141,12 +160,12 @@ fn is_at(path: &str, stated: &str) -> bool {
 /// Runs rustdoc on the package and those that it may depend on. The target directory is separate, because the variable that permits the
 /// JSON output of a stable compiler makes cargo build dependencies again.
 fn packages(root: &Path) -> Result<Vec<Package>, ApiError> {
-    let mut names = crate::graph::allowed(PACKAGE).unwrap_or_default();
-    names.insert(PACKAGE);
+    let mut names: BTreeSet<&str> = PACKAGES.into_iter().collect();
+    names.extend(PACKAGES.iter().filter_map(|package| crate::graph::allowed(package)).flatten());
     let target = root.join("target/api");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
-        .args(["doc", "--quiet", "--no-deps", "--lib", "--features", "sim", "--target-dir"])
+        .args(["doc", "--quiet", "--no-deps", "--lib", "--features", "fpga-driver/sim", "--target-dir"])
         .arg(&target)
         .current_dir(root)
         .env("RUSTC_BOOTSTRAP", "1")

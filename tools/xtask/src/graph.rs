@@ -24,7 +24,7 @@ pub(crate) struct Options {
 /// Packages of the workspace from the bottom up, with the permitted direct dependencies. Permission is transitive, which [`allowed`] adds:
 /// a package that joins two others names them with it.
 ///
-/// `ring`, `protocol` and `pci` do not depend on each other: `driver` combines them. The card depends only on the state machines in
+/// `ring`, `protocol` and `pci` do not depend on each other: `driver` combines the first and the last, `rdma` all of them. The card depends only on the state machines in
 /// `protocol`, which are the specification of its network interface.
 const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-input", &[]),
@@ -40,16 +40,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-pci", &["fpga-host"]),
     ("fpga-vfio-user", &["fpga-pci"]),
     ("fpga-sim", &["fpga-card", "fpga-vfio-user", "fpga-netmodel"]),
-    ("fpga-driver", &["fpga-ring", "fpga-protocol", "fpga-vfio-user", "fpga-sim"]),
-    ("fpga-diag", &["fpga-driver"]),
-    ("fpgad", &["fpga-driver"]),
-    ("fpga-frames", &["fpga-driver"]),
+    ("fpga-driver", &["fpga-ring", "fpga-vfio-user", "fpga-sim"]),
+    ("fpga-rdma", &["fpga-driver", "fpga-protocol"]),
+    ("fpga-diag", &["fpga-rdma"]),
+    ("fpgad", &["fpga-rdma"]),
+    ("fpga-frames", &["fpga-rdma"]),
     // Its code uses the standard library alone; the others are for its tests.
     ("fpga-frames-subscriber", &["fpga-frames"]),
     ("fpga-python", &["fpga-frames", "fpga-register-map"]),
     ("fpga-c", &["fpga-frames", "fpga-register-map"]),
     // The owner of shared cards is for their tests.
-    ("fpga-messages", &["fpga-driver", "fpga-netmodel", "fpgad"]),
+    ("fpga-messages", &["fpga-rdma", "fpga-netmodel", "fpgad"]),
     ("fpga-libfabric", &["fpga-messages", "fpgad"]),
     ("fpga-rtl", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),

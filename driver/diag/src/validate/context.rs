@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::fmt::Write;
 use core::time::Duration;
-use fpga_driver::Advice;
+use fpga_driver::{Advice, Card, CardRange, ChannelName, Direction};
 use std::rc::Rc;
 
 use fpga_pci::{QuarantineReason, RegisteredMemory, SharedSlice};
@@ -13,11 +13,7 @@ use super::pattern::GUARD;
 use super::problem::{TestError, Verdict};
 use super::result::{Findings, Report, TestResult};
 use super::{SCRATCH_BYTES, SCRATCH_MIN, ValidateOptions};
-use fpga_driver::Card;
-use fpga_driver::CardRange;
-use fpga_driver::ChannelName;
-use fpga_driver::Direction;
-use fpga_driver::endpoint::RESERVED_CARD_BYTES;
+use fpga_rdma::RESERVED_CARD_BYTES;
 
 /// Maximum length of a transfer in bytes.
 pub(super) const MAX_TRANSFER_LENGTH: usize = 1 << 20;

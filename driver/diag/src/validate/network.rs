@@ -1,7 +1,7 @@
 //! Tests of the network interface: its identity, and a transfer to itself.
 
 use core::time::Duration;
-use fpga_driver::{Advice, Error};
+use fpga_driver::{Advice, CardRange, CdmaError, Direction, Error, NiInfo, ResourceError};
 
 use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
 use fpga_firmware::identity::{Identity, IdentityReadError};
@@ -13,13 +13,7 @@ use super::context::{ResultRecorder, TestContext, skip_reason};
 use super::memory::{read, write};
 use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
 use super::problem::{TestError, Verdict};
-use fpga_driver::CardRange;
-use fpga_driver::CdmaError;
-use fpga_driver::Direction;
-use fpga_driver::Endpoint;
-use fpga_driver::NiInfo;
-use fpga_driver::ResourceError;
-use fpga_driver::endpoint::{EndpointError, EndpointOptions, RESERVED_CARD_BYTES, SendOptions};
+use fpga_rdma::{Endpoint, EndpointError, EndpointOptions, RESERVED_CARD_BYTES, SendOptions};
 
 /// Length of the transfer in bytes: several segments, the last one not full.
 const BYTES: usize = 40_003;

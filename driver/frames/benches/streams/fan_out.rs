@@ -11,9 +11,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use fpga_driver::endpoint::{RemoteRegion, SendOptions};
-use fpga_driver::{C2hChannel, CardRange, DmaBuffer, Endpoint, H2cChannel, NodeId};
+use fpga_driver::{C2hChannel, CardRange, DmaBuffer, H2cChannel, NodeId};
 use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
+use fpga_rdma::{Endpoint, RemoteRegion, SendOptions};
 use fpga_sim::SimNetwork;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -15,10 +15,10 @@ mod fan_out;
 mod publish;
 mod stalled;
 
-use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::{Card, Endpoint};
+use fpga_driver::Card;
 use fpga_frames::{Publisher, PublisherOptions, Subscriber, SubscriberOptions};
 use fpga_pci::testing::CountingAllocator;
+use fpga_rdma::{Endpoint, EndpointOptions};
 use fpga_sim::SimNetwork;
 
 #[global_allocator]

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use fpga_driver::endpoint::RemoteRegion;
 use fpga_driver::{CardAddr, CardRange, NodeId};
+use fpga_rdma::RemoteRegion;
 
 use super::subscriber_state::{ProbeState, SubscriberState};
 use super::{ControlBlock, Publisher, PublisherEvent, SubscriberId, SubscriberStatistics};

@@ -37,7 +37,7 @@ impl Publisher {
     ///
     /// # Errors
     /// [`PublisherError::TimedOut`] after `timeout`, and an error if the endpoint's wait was cancelled
-    /// ([`Endpoint::set_cancellation`](fpga_driver::Endpoint::set_cancellation)); otherwise the publisher has failed. Frames that have not
+    /// ([`Endpoint::set_cancellation`](fpga_rdma::Endpoint::set_cancellation)); otherwise the publisher has failed. Frames that have not
     /// arrived by then are lost.
     pub fn close(mut self, timeout: Duration) -> Result<PublisherStatistics, PublisherError> {
         self.begin_close();

@@ -1,7 +1,7 @@
 //! Movement of frames: channel, credits.
 
-use fpga_driver::endpoint::SendOptions;
 use fpga_driver::{Completion, Error, SubmitError, errors::ChannelFault};
+use fpga_rdma::SendOptions;
 
 use super::frame::FrameMemory;
 use super::{DropReason, PendingSends, Publisher, PublisherEvent, Queued, SubscriberSet, Upload};

@@ -25,8 +25,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use fpga_driver::endpoint::SendTicket;
-use fpga_driver::{C2hChannel, Card, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
+use fpga_driver::{C2hChannel, Card, ChannelOptions, DmaBuffer, H2cChannel, NodeId};
+use fpga_rdma::{Endpoint, SendTicket};
 
 use crate::blocks::{BLOCK, FrameHeader};
 use crate::bootstrap::Listener;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fpga_driver::CardRange;
-use fpga_driver::endpoint::SendOptions;
+use fpga_rdma::SendOptions;
 
 use crate::sequence::Sequence;
 use crate::subscriber::DEFAULT_MAX_SILENCE;

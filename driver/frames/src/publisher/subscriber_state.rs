@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use core::fmt;
 
-use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendError};
 use fpga_driver::{DmaBuffer, Error, NodeId, errors::ChannelFault};
 use fpga_protocol::sender::SendFailure;
+use fpga_rdma::{RegionHandle, RemoteRegion, SendError};
 use fpga_registers::quantity;
 
 use crate::blocks::BlockError;

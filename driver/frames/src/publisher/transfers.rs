@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fpga_driver::endpoint::{SendCompletion, SendError, SendTicket};
 use fpga_protocol::sender::{CommandError as Busy, SendFailure};
+use fpga_rdma::{SendCompletion, SendError, SendTicket};
 
 use super::{ControlBlock, DropReason, Publisher, Purpose};
 use crate::error::PublisherError;

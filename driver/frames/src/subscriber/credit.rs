@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fpga_driver::endpoint::{SendError, SendOptions};
 use fpga_protocol::sender::{CommandError as Busy, SendFailure};
+use fpga_rdma::{SendError, SendOptions};
 
 use super::Subscriber;
 use crate::blocks::{BLOCK_BYTES, CreditBlock};
@@ -162,7 +162,7 @@ impl Subscriber {
     ///
     /// # Errors
     /// [`SubscriberError::TimedOut`] if the publisher does not accept it within `timeout`, and others, also if the endpoint's wait was
-    /// cancelled ([`Endpoint::set_cancellation`](fpga_driver::Endpoint::set_cancellation)). The subscriber has left in any case.
+    /// cancelled ([`Endpoint::set_cancellation`](fpga_rdma::Endpoint::set_cancellation)). The subscriber has left in any case.
     pub fn leave(mut self, timeout: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
         self.departure.requested = self.status.ended.is_none();
         if let (false, Some(ticket)) = (self.departure.requested, self.credit.ticket) {

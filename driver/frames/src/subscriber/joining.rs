@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use fpga_driver::endpoint::RemoteRegion;
-use fpga_driver::{CardAddr, Endpoint, NodeId};
+use fpga_driver::{CardAddr, NodeId};
+use fpga_rdma::{Endpoint, RemoteRegion};
 
 use super::{StreamParameters, Subscriber, SubscriberOptions};
 use crate::arrivals::Arrivals;

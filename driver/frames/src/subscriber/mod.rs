@@ -19,10 +19,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
-use fpga_driver::endpoint::{RegionHandle, RemoteRegion};
-use fpga_driver::{
-    C2hChannel, ChannelOptions, DmaBuffer, Endpoint, Error, H2cChannel, NodeId, errors::ChannelFault,
-};
+use fpga_driver::{C2hChannel, ChannelOptions, DmaBuffer, Error, H2cChannel, NodeId, errors::ChannelFault};
+use fpga_rdma::{Endpoint, RegionHandle, RemoteRegion};
 
 use crate::arrivals::Arrivals;
 use crate::blocks::{BLOCK, BLOCK_BYTES, StatusBlock};
@@ -293,7 +291,7 @@ impl Subscriber {
     ///
     /// # Errors
     /// [`SubscriberError::TimedOut`] after `timeout`; an error if the endpoint's wait was cancelled
-    /// ([`Endpoint::set_cancellation`](fpga_driver::Endpoint::set_cancellation)); otherwise as [`poll`](Self::poll).
+    /// ([`Endpoint::set_cancellation`](fpga_rdma::Endpoint::set_cancellation)); otherwise as [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Event, SubscriberError> {
         let began = self.endpoint.now();
         let limit = began.saturating_add(timeout);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use std::collections::VecDeque;
 
 use fpga_driver::DmaBuffer;
-use fpga_driver::endpoint::{RemoteRegion, SendTicket};
 use fpga_protocol::sender::SendFailure;
+use fpga_rdma::{RemoteRegion, SendTicket};
 
 use super::fetch::Fetch;
 use super::frame::{ReceivedFrame, ReturnQueue};

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::{Card, Endpoint};
+use fpga_driver::Card;
 use fpga_firmware::crc::crc32c;
 use fpga_frames::{Published, Publisher, PublisherOptions};
 use fpga_frames_subscriber::{Event, Frame, JoinError, Subscriber, SubscriberOptions};
 use fpga_netmodel::Impairments;
+use fpga_rdma::{Endpoint, EndpointOptions};
 use fpga_sim::link::{UdpLink, UdpLinkOptions};
 use fpga_sim::{SimNetwork, ThreadOptions};
 use rand_core::Rng;

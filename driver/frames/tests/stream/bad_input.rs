@@ -5,14 +5,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use fpga_driver::endpoint::{EndpointOptions, SendOptions};
-use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
+use fpga_driver::{Card, CardAddr, CardRange, NodeId};
 use fpga_frames::blocks::CreditBlock;
 use fpga_frames::bootstrap::wire::{Hello, Inbox, Join, Message, Reason, Refusal, Window};
 use fpga_frames::{
     BootstrapError, DropReason, GeometryError, JoinError, Publisher, PublisherError, PublisherEvent,
     PublisherOptions, Sequence, SubscriberOptions,
 };
+use fpga_rdma::{Endpoint, EndpointOptions, SendOptions};
 use fpga_sim::SimNetwork;
 
 use crate::stream::bed::{TestBed, assert_whole, endpoint, options};
@@ -311,7 +311,7 @@ fn impossible_credit_drops_only_that_subscriber() {
         let window = Window { address: window.address.get(), length: window.length, key: window.key };
         let (heard, _) = join_as(&mut bed, end.node().get(), window, 8);
         let [Message::Offer(_), Message::Accepted(accepted)] = &heard[..] else { panic!("{heard:?}") };
-        let cell = fpga_driver::endpoint::RemoteRegion {
+        let cell = fpga_rdma::RemoteRegion {
             node: bed.publisher.node(),
             address: CardAddr::new(accepted.credit.address),
             length: accepted.credit.length,

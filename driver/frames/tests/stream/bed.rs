@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use fpga_driver::endpoint::EndpointOptions;
-use fpga_driver::{Card, Endpoint, SharedSlice};
+use fpga_driver::{Card, SharedSlice};
 use fpga_firmware::crc::crc32c;
 use fpga_frames::{
     Event, JoinError, Published, Publisher, PublisherOptions, ReceivedFrame, Sequence, Subscriber,
     SubscriberOptions, TakeError,
 };
 use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
+use fpga_rdma::{Endpoint, EndpointOptions};
 use fpga_sim::SimNetwork;
 use rand_core::Rng;
 use rand_pcg::Pcg64;

@@ -7,11 +7,11 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fpga_driver::endpoint::{RemoteRegion, SendOptions};
-use fpga_driver::{CardAddr, CardRange, Endpoint};
+use fpga_driver::{CardAddr, CardRange};
 use fpga_frames::blocks::{FrameHeader, StatusBlock};
 use fpga_frames::bootstrap::wire::{Accepted, Inbox, Join, Message, Offer, Reason, Refusal, Window};
 use fpga_frames::{Event, JoinError, Sequence, Subscriber, SubscriberOptions};
+use fpga_rdma::{Endpoint, RemoteRegion, SendOptions};
 use fpga_sim::SimNetwork;
 
 use crate::stream::bed::endpoint;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use fpga_driver::endpoint::EndpointOptions;
 use fpga_frames::{Event, JoinError, Sequence, SubscriberOptions};
 use fpga_protocol::Nanos;
+use fpga_rdma::EndpointOptions;
 use fpga_sim::SimNetwork;
 
 use crate::stream::bed::{TestBed, assert_whole, lossy, options};

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fpga_driver::Endpoint;
 use fpga_frames::{Event, PublishError, Publisher, Sequence, Subscriber, SubscriberOptions};
+use fpga_rdma::Endpoint;
 use fpga_sim::{SimNetwork, ThreadOptions};
 
 use crate::stream::bed::{Seen, assert_whole, check, checksum, endpoint_with, lossy, options};

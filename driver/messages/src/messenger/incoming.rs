@@ -7,8 +7,8 @@ use crate::hello::Hello;
 use crate::inbound::{Fetched, WaitingFetch};
 use crate::layout::{Arrival, CHUNK, Doorbell, HELLO_BYTES, MAX_RECORD, RING};
 use crate::wire::{HEADER, Header, Kind};
-use fpga_driver::endpoint::Notification;
 use fpga_driver::{CardAddr, SharedSlice};
+use fpga_rdma::Notification;
 
 /// Maximum number of arrivals before the hello of a peer.
 const MAX_HELD: usize = 4096;

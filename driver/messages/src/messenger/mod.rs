@@ -33,7 +33,7 @@ use crate::request::{AtomicUnit, CompleteWhen, HostMemory};
 use crate::staging::Staging;
 use crate::wire::Header;
 use fpga_driver::NodeId;
-use fpga_driver::endpoint::{RemoteRegion, SendTicket};
+use fpga_rdma::{RemoteRegion, SendTicket};
 use outgoing::{InFlight, Loading};
 use std::collections::{HashMap, VecDeque};
 #[cfg(feature = "sim")]

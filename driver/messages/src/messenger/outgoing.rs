@@ -11,8 +11,8 @@ use crate::region::RemoteAccess;
 use crate::request::{CompleteWhen, HostMemory, HostRanges};
 use crate::staging::StagingSlot;
 use crate::wire::HEADER;
-use fpga_driver::endpoint::{RemoteRegion, SendCompletion, SendOptions};
 use fpga_driver::{MemoryHandle, SharedMemory, SharedSlice, Ticket};
+use fpga_rdma::{RemoteRegion, SendCompletion, SendOptions};
 
 /// Transfers of the endpoint that may be in progress; some remain for doorbells.
 const MAX_IN_FLIGHT: usize = TRANSFERS as usize - 256;

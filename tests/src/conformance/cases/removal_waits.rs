@@ -5,8 +5,8 @@ use std::error::Error;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName};
 use fpga_driver::backend::Backend;
-use fpga_driver::endpoint::{EndpointOptions, RemoteRegion, SendOptions, SharedEndpoint};
-use fpga_driver::{CardAddr, CardRange, Direction, Endpoint, NodeId};
+use fpga_driver::{CardAddr, CardRange, Direction, NodeId};
+use fpga_rdma::{Endpoint, EndpointOptions, RemoteRegion, SendOptions, SharedEndpoint};
 use fpga_sim::CardFailure;
 
 use super::{Case, CaseContext, Verdict, case};

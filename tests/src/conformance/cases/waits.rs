@@ -3,11 +3,10 @@
 use core::time::Duration;
 use std::os::fd::AsFd;
 
-use fpga_driver::endpoint::{EndpointError, SendOptions};
 use fpga_driver::{
-    CardRange, ChannelError, ChannelEvents, Endpoint, Error, OpenOptions, RunMode, TransferError, WaitMode,
-    WaitOptions,
+    CardRange, ChannelError, ChannelEvents, Error, OpenOptions, RunMode, TransferError, WaitMode, WaitOptions,
 };
+use fpga_rdma::{Endpoint, EndpointError, SendOptions};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Case, CaseContext, Verdict, case};

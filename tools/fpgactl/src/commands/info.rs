@@ -1,11 +1,11 @@
 //! `info`: facts about a card.
 
-use fpga_driver::endpoint::SchemeList;
 use fpga_driver::{CardInfo, Cdma, NiInfo, XdmaInfo};
 use fpga_firmware::catalog;
 use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR, Capabilities};
 use fpga_firmware::identity::{Block, Identity};
 use fpga_pci::{BarInfo, BarKind};
+use fpga_rdma::SchemeList;
 use fpga_registers::catalog::CardLayout;
 use fpga_registers::quantity;
 use serde::Serialize;

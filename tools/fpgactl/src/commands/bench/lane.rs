@@ -125,7 +125,7 @@ fn view<'a, C: Channel>(
 
 fn not_registered<C: Channel>(channel: &C, card: &Card) -> CliError {
     // The memory stays registered for the whole run: only a defect of this program reaches this arm.
-    let place = card.place().of_channel(channel.name());
+    let place = card.place().of_part(fpga_driver::errors::CardPart::Channel(channel.name()));
     CliError::Dma(Error { kind: ChannelError::NotRegistered.into(), place })
 }
 

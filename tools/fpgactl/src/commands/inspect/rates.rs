@@ -1,6 +1,6 @@
 //! Rates towards receivers under link feedback, and the controlled list.
 
-use fpga_driver::endpoint::inspect::{FULL_RATE, RateView, ReceiveTables};
+use fpga_rdma::inspect::{FULL_RATE, RateView, ReceiveTables};
 use fpga_registers::quantity;
 use serde::Serialize;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fpga_driver::endpoint::inspect::{EscapeSlot, ReceiveTables};
 use fpga_firmware::MessageId;
+use fpga_rdma::inspect::{EscapeSlot, ReceiveTables};
 
 use fpga_protocol::mirror::Table;
 use fpga_protocol::receiver::EntryView;

@@ -1,10 +1,10 @@
 //! `ops` and `queues`: tables of the sending host.
 
-use fpga_driver::endpoint::inspect::{ReceiveTables, SendingContext};
 use fpga_protocol::Nanos;
 use fpga_protocol::op_table::OpState;
 use fpga_protocol::segment::TransferClass;
 use fpga_protocol::sender::TransferStage;
+use fpga_rdma::inspect::{ReceiveTables, SendingContext};
 use fpga_registers::quantity;
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! `stats`: counters of both ends.
 
-use fpga_driver::endpoint::EndpointCounters;
-use fpga_driver::endpoint::inspect::{ReceiveCounters, ReceiveTables};
+use fpga_rdma::EndpointCounters;
+use fpga_rdma::inspect::{ReceiveCounters, ReceiveTables};
 use fpga_registers::quantity;
 use serde::Serialize;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use fpga_driver::Card;
-use fpga_driver::endpoint::EndpointCounters;
-use fpga_driver::endpoint::inspect::ReceiveCounters;
 use fpga_pci::AccessCounters;
+use fpga_rdma::EndpointCounters;
+use fpga_rdma::inspect::ReceiveCounters;
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use serde::Serialize;
 
@@ -140,7 +140,7 @@ impl Sampler {
             MonitorTarget::Load(ListingSource::Load(load)) => {
                 let [sending, receiving] = load.ends();
                 let counted =
-                    |endpoint: &fpga_driver::Endpoint, card: &Card| -> Result<CounterSample, CliError> {
+                    |endpoint: &fpga_rdma::Endpoint, card: &Card| -> Result<CounterSample, CliError> {
                         Ok(CounterSample {
                             interface: Some(endpoint.tables().counters()?),
                             driver: Some(endpoint.counters()),

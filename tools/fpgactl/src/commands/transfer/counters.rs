@@ -1,8 +1,8 @@
 //! Counters of a network interface over a whole run.
 
-use fpga_driver::endpoint::EndpointError;
-use fpga_driver::endpoint::inspect::ReceiveCounters;
-use fpga_driver::{Endpoint, Error};
+use fpga_driver::Error;
+use fpga_rdma::inspect::ReceiveCounters;
+use fpga_rdma::{Endpoint, EndpointError};
 
 /// Counts since the first reading. The registers have 32 bits and wrap; reading them once per transfer yields 64-bit counts.
 #[derive(Debug, Default)]

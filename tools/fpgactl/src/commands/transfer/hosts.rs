@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::endpoint::{
-    Notification, RegionHandle, RemoteRegion, SchemeList, SendCompletion, SendTicket,
-};
-use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, Error, H2cChannel, NodeId, ReadVolatile, bulk};
+use fpga_driver::{C2hChannel, CardAddr, CardRange, Error, H2cChannel, NodeId, ReadVolatile, bulk};
 use fpga_firmware::generated::Scheme as Rules;
 use fpga_pci::Backoff;
+use fpga_rdma::{Endpoint, Notification, RegionHandle, RemoteRegion, SchemeList, SendCompletion, SendTicket};
 
 use super::plan::Plan;
 use super::remainder;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use fpga_driver::Endpoint;
-use fpga_driver::endpoint::SendTicket;
 use fpga_pci::Backoff;
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Difference;
+use fpga_rdma::{Endpoint, SendTicket};
 
 use super::hosts::{ReceivingHost, SendingHost, ends};
 use super::plan::Plan;

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use fpga_driver::NiInfo;
-use fpga_driver::NodeId;
-use fpga_driver::endpoint::{EndpointOptions, LinkFeedback, SendNotify, SendOptions, Tuning};
+use fpga_driver::{NiInfo, NodeId};
 use fpga_netmodel::Rate;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::tuning::max_window;
+use fpga_rdma::{EndpointOptions, LinkFeedback, SendNotify, SendOptions, Tuning};
 
 use crate::cli::{FeedbackArgs, Notifier, Scheme, SegmentLength, TransferArgs};
 use crate::config::TransferDefaults;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fpga_driver::NodeId;
-use fpga_driver::endpoint::{RemoteRegion, SendCompletion, SendTicket};
 use fpga_pci::Backoff;
+use fpga_rdma::{RemoteRegion, SendCompletion, SendTicket};
 
 use super::counters::NiCounters;
 use super::end::{Common, Ended, Pump, Stall};

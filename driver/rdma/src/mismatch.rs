@@ -6,7 +6,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_registers::quantity;
 
 use super::schemes::SchemeList;
-use crate::advice::Advice;
+use fpga_driver::Advice;
 
 /// Reason why a transfer to a node would fail, according to the node's reported capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

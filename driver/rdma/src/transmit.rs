@@ -10,7 +10,7 @@ use fpga_firmware::event;
 use fpga_firmware::generated::Flags;
 use fpga_firmware::window::{self, CommandFields, LinkFields, WindowHeader, WindowKind};
 use fpga_firmware::wire::{LinkFeedback as LinkWord, LinkLoad};
-use fpga_pci::{Backoff, Deadline, DmaBuffer, RegisteredMemory};
+use fpga_pci::{DmaBuffer, RegisteredMemory, Waited};
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
@@ -19,12 +19,9 @@ use fpga_ring::cdma_ring::LENGTH_BITS;
 use super::chain::{Chain, SLOT_BYTES};
 use super::sending::SenderSet;
 use super::{EndpointError, RESERVED_CARD_BYTES};
-use crate::card::Card;
-use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
-use crate::error::{At as _, ChannelError, Error, ResourceError, TransferError, TransferFailed};
-use crate::ni::{NiInfo, TransmitWindows};
-use crate::store::host_range;
-use crate::wait::IDLE_TIMEOUT_NS;
+use fpga_driver::{
+    Card, H2cChannel, MemoryHandle, NiInfo, Ticket, TransferFailed, TransmitWindows, WaitOptions,
+};
 
 /// Host staging memory per slot in bytes: the longest header block and a chain slot, on separate cache lines.
 const STAGING_BYTES: usize = (window::MAX_HEADER_BLOCK + SLOT_BYTES).next_multiple_of(64);
@@ -34,6 +31,8 @@ const STAGED_SLOT: usize = window::MAX_HEADER_BLOCK.next_multiple_of(64);
 const STALL_CHECK_NS: u64 = 10_000_000;
 /// The same as [`Nanos`].
 pub(super) const POLL_INTERVAL: Nanos = Nanos::new(STALL_CHECK_NS);
+/// Time without a released window after which the network interface counts as stuck, in nanoseconds.
+const STUCK_NS: u64 = 2_000_000_000;
 /// Maximum time that counts for a pause between two polls, in nanoseconds.
 const PAUSE_NS: u64 = 200_000_000;
 
@@ -48,11 +47,11 @@ struct StagedSlot {
 #[derive(Debug)]
 pub(super) struct TransmitPath {
     uploads: VecDeque<StagedSlot>,
-    // In drop order: the engines stop before the memory that they read is dropped.
-    h2c: Engine,
+    h2c: H2cChannel,
     chain: Chain,
-    /// `None` once it is in quarantine.
-    staging: Option<RegisteredMemory>,
+    /// Staging memory of all slots. The channel owns it as well, and quarantines it if its engine may still read it.
+    staging: RegisteredMemory,
+    staged: MemoryHandle,
     windows: TransmitWindows,
     /// Bit n: window n is free for the host to fill.
     free: u32,
@@ -61,6 +60,7 @@ pub(super) struct TransmitPath {
     /// Bit n: the card holds chain slot n.
     busy: u64,
     sequence: u32,
+    card: Card,
     /// Number of windows filled, which is the number of the next slot.
     filled: u64,
     /// Time of the last released window in nanoseconds, moved forward by the time without polls.
@@ -69,12 +69,8 @@ pub(super) struct TransmitPath {
     watched: u64,
     /// Time of the last read of the CDMA engine's status.
     looked: u64,
-    /// Completions of header block transfers that were not processed yet.
-    ended: VecDeque<Completion>,
     /// Commands to cancel that may still be on the way to the NI, each with the number of windows that were out at the request.
     cancels: Vec<(u32, u32)>,
-    /// Transfer of the user on the same channel.
-    user: Option<(Ticket, Option<Completion>)>,
     scratch: Box<[u8; STAGING_BYTES]>,
 }
 
@@ -82,7 +78,7 @@ impl TransmitPath {
     pub(super) fn new(
         card: &Card,
         info: &NiInfo,
-        h2c: Engine,
+        mut h2c: H2cChannel,
         chain: CardAddr,
     ) -> Result<Self, EndpointError> {
         let windows = info.windows;
@@ -96,11 +92,8 @@ impl TransmitPath {
         }
         // One more slot than can be in use, so that the engine's position is unambiguous.
         let slots = windows.count + 1;
-        let staging = card
-            .memory()
-            .allocate_registered(slots as usize * STAGING_BYTES, 64)
-            .map_err(ResourceError::Memory)
-            .at(|| card.shared.place())?;
+        let staging = card.registered_memory(slots as usize * STAGING_BYTES)?;
+        let staged = h2c.register_memory(staging.clone()).map_err(|refused| refused.error)?;
         let windows_end = windows.address(windows.count, 0);
         let chain = Chain::begin(card.cdma()?, chain, slots, windows_end.max(info.memory.last()))?;
         let mut guards = vec![0; chain.bytes()];
@@ -109,7 +102,8 @@ impl TransmitPath {
         let first = chain.first();
         let mut path = Self {
             uploads: VecDeque::with_capacity(windows.count as usize),
-            staging: Some(staging),
+            staging,
+            staged,
             h2c,
             chain,
             windows,
@@ -117,13 +111,12 @@ impl TransmitPath {
             slot_of: [0; 32],
             busy: 0,
             sequence: 0,
+            card: card.clone(),
             filled: 0,
             last_progress: 0,
             watched: 0,
             looked: 0,
-            ended: VecDeque::with_capacity(2 * windows.count as usize),
             cancels: Vec::new(),
-            user: None,
             scratch: Box::new([0; STAGING_BYTES]),
         };
         path.write(guards, first, WaitOptions::default())?;
@@ -177,51 +170,26 @@ impl TransmitPath {
         Ok(work)
     }
 
-    /// Collects ended transfers of the channel: the user's for its wait, those of header blocks for [`Self::advance`].
-    fn collect(&mut self) -> Result<(), ChannelError> {
-        let polled = self.h2c.poll();
-        while let Some(done) = self.h2c.next_completion() {
-            match &mut self.user {
-                Some((ticket, result)) if *ticket == done.ticket => *result = Some(done),
-                _ => self.ended.push_back(done),
-            }
-        }
-        polled.map(|_| ())
-    }
-
     /// Processes finished uploads, and lets the chain run up to the last of them with a single tail write.
     fn advance(&mut self, now: Nanos) -> Result<usize, EndpointError> {
-        let polled = self.collect();
-        let mut failed = None;
+        self.h2c.poll()?;
+        // A success is only counted.
+        while let Some(done) = self.h2c.next_completion() {
+            done.outcome.map_err(|fault| EndpointError::Upload(*fault))?;
+        }
         let mut count = 0;
-        while let Some(done) = self.ended.pop_front() {
-            if let Err(fault) = done.outcome {
-                failed = Some(EndpointError::Upload(*fault));
-                break;
-            }
-            if self.uploads.front().is_some_and(|upload| upload.ticket == done.ticket) {
-                self.uploads.pop_front();
-                count += 1;
-            }
+        while self.uploads.pop_front_if(|upload| self.h2c.has_ended(upload.ticket)).is_some() {
+            count += 1;
         }
         if count != 0 {
             self.chain.post(count as u64)?;
             // The card can begin only now: the time before was the caller's.
             self.last_progress = now.get();
         }
-        polled.at(|| self.h2c.place())?;
-        failed.map_or(Ok(count), Err)
+        Ok(count)
     }
 
     fn fill(&mut self, transmit: &Transmit) -> Result<(), EndpointError> {
-        // Staging is taken only in `drop`.
-        let Some(staging) = self.staging.take() else { return Ok(()) };
-        let filled = self.stage_window(transmit, &staging);
-        self.staging = Some(staging);
-        filled
-    }
-
-    fn stage_window(&mut self, transmit: &Transmit, staging: &RegisteredMemory) -> Result<(), EndpointError> {
         let window = self.free.trailing_zeros();
         let slot = self.chain.place(self.filled);
         self.sequence = event::next_sequence(self.sequence);
@@ -235,20 +203,11 @@ impl TransmitPath {
             .map_err(too_long)?;
 
         let offset = slot as usize * STAGING_BYTES;
-        staging.memory().write(offset, &self.scratch[..]).map_err(EndpointError::Memory)?;
-        let header_run = staging.run(offset, length).map_err(EndpointError::Memory)?;
-        let slot_run = staging.run(offset + STAGED_SLOT, SLOT_BYTES).map_err(EndpointError::Memory)?;
+        self.staging.memory().write(offset, &self.scratch[..]).map_err(EndpointError::Memory)?;
         let window_address = self.windows.address(window, 0);
+        self.h2c.submit_at(self.staged, offset, length, window_address)?;
         let slot_address = self.chain.address(self.filled);
-        self.h2c
-            .submit(host_range(header_run), window_address, Payload::Registered)
-            .map_err(|(error, _)| error)
-            .at(|| self.h2c.place())?;
-        let ticket = self
-            .h2c
-            .submit(host_range(slot_run), slot_address, Payload::Registered)
-            .map_err(|(error, _)| error)
-            .at(|| self.h2c.place())?;
+        let ticket = self.h2c.submit_at(self.staged, offset + STAGED_SLOT, SLOT_BYTES, slot_address)?;
 
         self.uploads.push_back(StagedSlot { ticket });
         self.free &= !(1 << window);
@@ -309,95 +268,23 @@ impl TransmitPath {
             }
             return Err(EndpointError::Chain { status });
         }
-        if waited < IDLE_TIMEOUT_NS {
+        if waited < STUCK_NS {
             return Ok(());
         }
         Err(EndpointError::WindowsStuck {
             outstanding: self.busy.count_ones(),
-            waited: self.chain.waited(waited),
+            waited: Waited::new(&**self.card.backend(), waited),
         })
     }
 
-    /// Runs a transfer of the user on the endpoint's channel.
+    /// Runs a transfer of the user on the endpoint's channel. Header blocks in flight continue.
     pub(super) fn write(
         &mut self,
         buffer: DmaBuffer,
         to: CardAddr,
         options: WaitOptions,
     ) -> Result<DmaBuffer, TransferFailed> {
-        if buffer.len() == 0 {
-            return Ok(buffer);
-        }
-        let ticket = match self.h2c.submit_buffer(buffer, to) {
-            Ok(ticket) => ticket,
-            Err(refused) => {
-                let error = Error::new(refused.error.into(), self.h2c.place());
-                return Err(TransferFailed { error, buffer: Some(refused.payload) });
-            }
-        };
-        self.user = Some((ticket, None));
-        let waited = self.await_user(ticket, options);
-        let taken = self.user.take().and_then(|(_, done)| done);
-        match (waited, taken) {
-            (Ok(()), Some(done)) => done.into_buffer(),
-            // The error of the wait has also ended the transfer: the buffer is in its completion.
-            (Err(error), done) => {
-                let error = Error::new(error.into(), self.h2c.place());
-                Err(TransferFailed { error, buffer: done.and_then(|done| done.buffer) })
-            }
-            (Ok(()), None) => {
-                let error = Error::new(TransferError::NoBuffer, self.h2c.place());
-                Err(TransferFailed { error, buffer: None })
-            }
-        }
-    }
-
-    /// Drives the channel until the user's transfer has ended. On timeout the transfer is aborted; if it is cancelled, header blocks in flight
-    /// continue.
-    fn await_user(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
-        let backend = self.h2c.backend();
-        let deadline = Deadline::after(&*backend, options.timeout.min(options.total));
-        let mut backoff = Backoff::new();
-        let mut now = self.h2c.now();
-        loop {
-            let collected = self.collect();
-            if matches!(&self.user, Some((_, Some(_))) | None) {
-                return Ok(());
-            }
-            collected?;
-            if options.cancel.is_some_and(|cancel| cancel.is_requested()) {
-                let error = self.h2c.cancelled(deadline.waited(now));
-                let abandoned = self.h2c.abandon_one(ticket);
-                let collected = self.collect();
-                abandoned?;
-                collected?;
-                return Err(error);
-            }
-            if deadline.is_over(now) {
-                let error = self.h2c.timed_out(deadline.waited(now));
-                let aborted = self.h2c.abort();
-                let collected = self.collect();
-                aborted?;
-                collected?;
-                return Err(error);
-            }
-            // Read before the next poll: transfers that ended while this thread was delayed have ended in time.
-            now = self.h2c.now();
-            if backoff.back_off(&*backend, deadline.left(now)) {
-                self.h2c.force_stall_check();
-            }
-        }
-    }
-}
-
-impl Drop for TransmitPath {
-    /// Stops the engine. Header blocks may be in flight, so staging memory returns to the pool only if the engine no longer reads it.
-    fn drop(&mut self) {
-        if let Some(reason) = self.h2c.close()
-            && let Some(staging) = self.staging.take()
-        {
-            staging.quarantine(reason);
-        }
+        self.h2c.write_with(buffer, to, options)
     }
 }
 

@@ -7,18 +7,15 @@
 //! | commit word, on a 64-byte line of its own (builds without DRE need the alignment) | 64 |
 //!
 //! A slot that is not in use is a guard: its descriptors are marked complete, either initially or by the engine. There is always one more
-//! slot than can be in use. An engine that is started once too often ([`is_overrun`]) halts at a guard instead of copying old data, and
+//! slot than can be in use. An engine that is started once too often ([`Cdmasr::is_overrun`]) halts at a guard instead of copying old data, and
 //! continues after a reset.
 
-use fpga_pci::Waited;
 use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::descriptor::LengthError;
 use fpga_registers::cdma::{Cdmasr, SgDescriptor, SgStatus};
 
-use crate::cdma::{CHAIN_CONTROL, Cdma, CdmaError, is_overrun};
-use crate::error::{At as _, Error};
-use crate::ni::TransmitWindows;
+use fpga_driver::{Cdma, CdmaError, Error, TransmitWindows};
 
 /// Size of a slot in bytes.
 pub(super) const SLOT_BYTES: usize = 192;
@@ -49,7 +46,7 @@ impl Chain {
         count: u32,
         highest: CardAddr,
     ) -> Result<Self, Error<CdmaError>> {
-        cdma.begin_chain(first, highest).at(|| cdma.place())?;
+        cdma.begin_chain(first, highest)?;
         Ok(Self { cdma, first, count, posted: 0, overruns: 0, overrun_at: None })
     }
 
@@ -59,11 +56,6 @@ impl Chain {
 
     pub(super) const fn overruns(&self) -> u64 {
         self.overruns
-    }
-
-    /// Waiting time on the card's clock.
-    pub(super) fn waited(&self, nanoseconds: u64) -> Waited {
-        self.cdma.waited(nanoseconds)
     }
 
     pub(super) fn status(&self) -> Result<Cdmasr, Error<CdmaError>> {
@@ -141,7 +133,7 @@ impl Chain {
     /// Posts `count` more slots that have arrived in card memory: lets the engine run up to the last of them.
     pub(super) fn post(&mut self, count: u64) -> Result<(), Error<CdmaError>> {
         self.posted += count;
-        self.tail().map_or(Ok(()), |tail| self.cdma.advance(tail)).at(|| self.cdma.place())
+        self.tail().map_or(Ok(()), |tail| self.cdma.extend_chain(tail))
     }
 
     /// Returns the address of the last descriptor of the last posted slot.
@@ -155,10 +147,10 @@ impl Chain {
     ///
     /// The engine may have run past the posted slots, into slots that had arrived meanwhile; these are valid.
     pub(super) fn resume(&mut self, status: Cdmasr, filled: u64) -> Result<bool, Error<CdmaError>> {
-        if !is_overrun(status) {
+        if !status.is_overrun() {
             return Ok(false);
         }
-        let current = self.cdma.current_low().at(|| self.cdma.place())?;
+        let current = self.cdma.chain_position()?;
         let low = |address: CardAddr| address.to_low_high().0;
         let places = (0..self.count).map(|place| (place, self.slot(place)));
         let found = places.flat_map(|(place, at)| [(place, at, 0), (place, at, COMMIT_DESCRIPTOR)]).find_map(
@@ -180,7 +172,7 @@ impl Chain {
         }
         self.overruns += 1;
         let tail = self.tail().filter(|_| number < self.posted);
-        self.cdma.resume_chain(at, tail, CHAIN_CONTROL).at(|| self.cdma.place())?;
+        self.cdma.restart_chain(at, tail)?;
         Ok(true)
     }
 }

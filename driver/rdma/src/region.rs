@@ -6,9 +6,9 @@ use fpga_pci::MmioError;
 use fpga_registers::CardAddr;
 
 use super::{Endpoint, EndpointError, random};
-use crate::error::{At as _, Error};
-use crate::ni::Block;
-use crate::range::CardRange;
+use fpga_driver::extension::At as _;
+use fpga_driver::extension::RegisterBlock;
+use fpga_driver::{CardRange, Error};
 
 /// Maximum number of memory windows used, regardless of the number that the card reports.
 pub(super) const MAX_WINDOWS: u32 = 4096;
@@ -36,7 +36,7 @@ pub struct RegionHandle {
 }
 
 /// Removes the first `count` memory windows of a card, at most [`MAX_WINDOWS`].
-pub(super) fn close_all(block: &Block, count: u32) -> Result<(), MmioError> {
+pub(super) fn close_all(block: &RegisterBlock, count: u32) -> Result<(), MmioError> {
     for index in 0..count.min(MAX_WINDOWS) {
         block.write(at::INDEX, index)?;
         block.write(at::COMMIT, generated::MEMORY_COMMIT_REMOVE)?;
@@ -161,13 +161,13 @@ impl Endpoint {
         Ok(())
     }
 
-    fn memory_block(&self) -> Result<Block, EndpointError> {
+    fn memory_block(&self) -> Result<RegisterBlock, EndpointError> {
         self.block(self.settings.info.memory_base)
     }
 
-    pub(super) fn block(&self, base: fpga_registers::BarOffset) -> Result<Block, EndpointError> {
+    pub(super) fn block(&self, base: fpga_registers::BarOffset) -> Result<RegisterBlock, EndpointError> {
         let bar = self.card.user_bar().cloned();
         let bar = bar.ok_or(EndpointError::NoInterface)?;
-        Ok(Block::new(bar, base))
+        Ok(RegisterBlock::new(bar, base))
     }
 }

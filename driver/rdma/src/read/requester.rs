@@ -13,9 +13,8 @@ use fpga_registers::CardAddr;
 use super::super::{
     Endpoint, EndpointError, Notification, RegionHandle, SendCompletion, SendOptions, SendTicket,
 };
-use crate::channel::WaitOptions;
-use crate::error::{At as _, Error};
-use crate::range::CardRange;
+use fpga_driver::extension::At as _;
+use fpga_driver::{CardRange, Error, WaitOptions};
 
 use super::error::{ReadError, ReadFailure};
 use super::request::{Request, SLOT};
@@ -131,7 +130,7 @@ impl Endpoint {
         length: u64,
         options: SendOptions,
     ) -> Result<ReadTicket, ReadError> {
-        self.card.shared.check_process()?;
+        self.card.check_process()?;
         let readable = source.length;
         if offset > readable || length > readable - offset {
             return Err(ReadError::Range { node: source.node, offset, length, readable });
@@ -247,7 +246,7 @@ impl Endpoint {
         timeout: Duration,
     ) -> Result<ReadCompletion, Error<EndpointError>> {
         let late =
-            |end: &Self| EndpointError::TimedOut { waited: Waited::of(&*end.card.shared.backend, timeout) };
+            |end: &Self| EndpointError::TimedOut { waited: Waited::of(&**end.card.backend(), timeout) };
         self.wait_until(timeout, late, |end| end.take_read(ticket)).at(|| self.place())
     }
 
@@ -337,7 +336,7 @@ impl Endpoint {
             if now < read.deadline {
                 continue;
             }
-            let waited = Waited::new(&*self.card.shared.backend, now.saturating_sub(read.started).get());
+            let waited = Waited::new(&**self.card.backend(), now.saturating_sub(read.started).get());
             let failure = ReadFailure::NoAnswer { node: read.node, length: read.length, waited };
             self.end_read(now, slot, Err(failure))?;
             work += 1;

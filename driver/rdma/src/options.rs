@@ -16,7 +16,7 @@ use super::SchemeList;
 use super::completion::SendTimeout;
 use super::events::EventRing;
 use super::link_options::LinkFeedback;
-use crate::ni::NiInfo;
+use fpga_driver::NiInfo;
 
 /// Default number of packets of a message.
 const MESSAGE_PACKETS: u32 = 256;

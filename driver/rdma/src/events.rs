@@ -10,11 +10,8 @@ use fpga_pci::{DmaBuffer, QuarantineReason, RegisteredMemory, barrier};
 use fpga_registers::CardAddr;
 
 use super::{EndpointError, RESERVED_CARD_BYTES};
-use crate::card::Card;
-use crate::channel::{ChannelOptions, Engine, Payload, WaitOptions};
-use crate::error::{At as _, ResourceError};
-use crate::ni::{Block, NiInfo};
-use crate::store::host_range;
+use fpga_driver::extension::RegisterBlock;
+use fpga_driver::{C2hChannel, Card, MemoryHandle, NiInfo, WaitOptions};
 
 /// Number of entries that one C2H transfer fetches.
 const FETCH_ENTRIES: u32 = 32;
@@ -57,7 +54,6 @@ impl Notification {
 /// Host side of the event ring.
 #[derive(Debug)]
 pub(super) struct EventRing {
-    // In drop order: the engine stops before the memory that it writes is dropped.
     fetch: Option<Fetch>,
     /// Whole ring, or the part of it that was fetched last. `None` once it is in quarantine.
     area: Option<RegisteredMemory>,
@@ -73,7 +69,9 @@ pub(super) struct EventRing {
 /// Fetching of entries from card memory.
 #[derive(Debug)]
 struct Fetch {
-    c2h: Engine,
+    /// Owns the area as well, and quarantines it if its engine may still write it.
+    c2h: C2hChannel,
+    area: MemoryHandle,
     ring: CardAddr,
     /// Entries in the area: number of the first one, and their count.
     first: u32,
@@ -109,23 +107,20 @@ impl EventRing {
     pub(super) fn new(
         card: &Card,
         info: &NiInfo,
-        ni: &Block,
+        ni: &RegisterBlock,
         entries: u32,
         chain: CardAddr,
     ) -> Result<Self, EndpointError> {
         let entries = Self::entries_of(info, entries);
         let held = if info.event_push { entries } else { FETCH_ENTRIES.min(entries) };
-        let area = card
-            .memory()
-            .allocate_registered(held as usize * event::SIZE, 4096)
-            .map_err(ResourceError::Memory)
-            .at(|| card.shared.place())?;
+        let area = card.registered_memory(held as usize * event::SIZE)?;
         area.memory().fill(0, held as usize * event::SIZE, 0).map_err(EndpointError::Memory)?;
         let fetch = if info.event_push {
             None
         } else {
-            let c2h = card.c2h_with(0, ChannelOptions::default())?.0;
-            Some(Fetch { c2h, ring: card_ring(chain), first: 0, count: 0 })
+            let mut c2h = card.c2h(0)?;
+            let handle = c2h.register_memory(area.clone()).map_err(|refused| refused.error)?;
+            Some(Fetch { c2h, area: handle, ring: card_ring(chain), first: 0, count: 0 })
         };
         let base = fetch.as_ref().map_or_else(|| area.iova().get(), |fetch| fetch.ring.get());
         ni.write_pair(at::EVENT_RING_BASE_LOW, base)
@@ -142,15 +137,16 @@ impl EventRing {
 
     /// Fetches the next entries, if they are in card memory.
     pub(super) fn refresh(&mut self) -> Result<(), EndpointError> {
-        let (Some(fetch), Some(area)) = (&mut self.fetch, &self.area) else { return Ok(()) };
+        let Some(fetch) = &mut self.fetch else { return Ok(()) };
         let index = self.consumed & (self.entries - 1);
         let count = FETCH_ENTRIES.min(self.entries - index);
         let from = CardAddr::new(fetch.ring.get() + u64::from(index) * event::SIZE as u64);
-        let run = area.run(0, count as usize * event::SIZE).map_err(EndpointError::Memory)?;
-        let ticket = fetch.c2h.submit(host_range(run), from, Payload::Registered).map_err(|(error, _)| error);
-        let ticket = ticket.at(|| fetch.c2h.place())?;
-        let done = fetch.c2h.wait(ticket, WaitOptions::default()).at(|| fetch.c2h.place())?;
-        done.outcome.map_err(|fault| EndpointError::Upload(*fault))?;
+        let ticket = fetch.c2h.submit_at(fetch.area, 0, count as usize * event::SIZE, from)?;
+        fetch.c2h.wait_ended(ticket, WaitOptions::default())?;
+        // A success is only counted.
+        while let Some(done) = fetch.c2h.next_completion() {
+            done.outcome.map_err(|fault| EndpointError::Upload(*fault))?;
+        }
         (fetch.first, fetch.count) = (self.consumed, count);
         Ok(())
     }
@@ -221,12 +217,9 @@ impl EventRing {
     /// Stops all writes to the ring's memory before it returns to the pool, or quarantines it. `pushing` is the reason why the NI may still
     /// write events, if it may.
     pub(super) fn close(&mut self, pushing: Option<QuarantineReason>) {
-        let reason = match &mut self.fetch {
-            // In this case the NI writes into card memory, and the fetching engine into host memory.
-            Some(fetch) => fetch.c2h.close(),
-            None => pushing,
-        };
-        if let Some(reason) = reason
+        // With a fetching engine, the NI writes into card memory.
+        if self.fetch.is_none()
+            && let Some(reason) = pushing
             && let Some(area) = self.area.take()
         {
             area.quarantine(reason);
@@ -240,7 +233,7 @@ impl EventRing {
 
     /// Returns event credits to the card: one posted write (EVENT_CONSUMED) per eighth of the ring, as the contract specifies, or at once
     /// with `now`.
-    pub(super) fn release(&mut self, ni: &Block, now: bool) -> Result<(), EndpointError> {
+    pub(super) fn release(&mut self, ni: &RegisterBlock, now: bool) -> Result<(), EndpointError> {
         if !now && self.consumed.wrapping_sub(self.released) < self.entries / 8 {
             return Ok(());
         }

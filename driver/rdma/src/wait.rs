@@ -17,10 +17,9 @@ use fpga_protocol::Nanos;
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 
 use super::{Endpoint, EndpointError};
-use crate::card::Card;
-use crate::channel::CANCEL_CHECK_NS;
-use crate::engine_interrupt::EngineInterrupt;
-use crate::ni::Block;
+use fpga_driver::extension::EngineInterrupt;
+use fpga_driver::extension::RegisterBlock;
+use fpga_driver::{Cancellation, Card};
 
 /// Maximum sleep: an interrupt can be lost.
 const MAX_SLEEP: Nanos = Nanos::from_millis(100);
@@ -96,10 +95,10 @@ impl WaitAction {
 /// Takes the event ring's interrupt, if the card's interrupts are enabled.
 pub(super) fn event_line(
     card: &Card,
-    ni: &Block,
+    ni: &RegisterBlock,
     line: u8,
 ) -> Result<Option<EngineInterrupt>, EndpointError> {
-    let taken = EngineInterrupt::take(&card.shared, line);
+    let taken = card.engine_interrupt(line);
     let value = match taken {
         Some(_) => at::event_interrupt::ENABLE | u32::from(line) << at::event_interrupt::LINE_SHIFT,
         // Overrides the choice of an earlier owner.
@@ -117,7 +116,7 @@ impl Endpoint {
         late: impl FnOnce(&Self) -> EndpointError,
         mut take: impl FnMut(&mut Self) -> Option<T>,
     ) -> Result<T, EndpointError> {
-        let deadline = Deadline::after(&*self.card.shared.backend, timeout);
+        let deadline = Deadline::after(&**self.card.backend(), timeout);
         let limit = Nanos::new(deadline.end());
         let mut idle = IdleWait::from(self.time());
         let found = loop {
@@ -129,17 +128,17 @@ impl Endpoint {
             match polled {
                 Err(error) => break Err(error),
                 Ok(_) if self.cancel.is_some_and(|cancel| cancel.is_requested()) => {
-                    let waited = Waited::new(&*self.card.shared.backend, deadline.waited(now.get()));
+                    let waited = Waited::new(&**self.card.backend(), deadline.waited(now.get()));
                     break Err(EndpointError::Cancelled { waited });
                 }
                 Ok(_) if deadline.is_over(now.get()) => break Err(late(self)),
                 Ok(0) => {
                     let limit = match self.cancel {
-                        Some(_) => limit.min(now.saturating_add(Nanos::new(CANCEL_CHECK_NS))),
+                        Some(_) => limit.min(now.saturating_add(Nanos::from(Cancellation::CHECK_INTERVAL))),
                         None => limit,
                     };
                     let rest = self.begin_wait(&mut idle, limit)?;
-                    let woken = rest.take(&mut idle, &*self.card.shared.backend);
+                    let woken = rest.take(&mut idle, &**self.card.backend());
                     self.end_wait(&mut idle, &rest, woken)?;
                 }
                 Ok(_) => idle = IdleWait::from(now),

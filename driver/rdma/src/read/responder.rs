@@ -11,9 +11,8 @@ use fpga_registers::CardAddr;
 use super::super::{
     Endpoint, EndpointError, Notification, RegionHandle, RemoteRegion, SendCompletion, SendTicket,
 };
-use crate::channel::{C2hChannel, ChannelOptions};
-use crate::error::{At as _, Error};
-use crate::range::CardRange;
+use fpga_driver::extension::At as _;
+use fpga_driver::{C2hChannel, CardRange, ChannelOptions, Error};
 
 use super::request::{Request, SLOT, SLOT_BYTES};
 use super::{MAILBOX, MAILBOXES, MAILBOXES_AT};
@@ -78,7 +77,7 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Resource`], [`EndpointError::Mmio`].
     ///
-    /// [`EndpointOptions::read_channel`]: crate::endpoint::EndpointOptions::read_channel
+    /// [`EndpointOptions::read_channel`]: crate::EndpointOptions::read_channel
     pub fn open_readable(
         &mut self,
         reader: NodeId,

@@ -13,7 +13,8 @@ use fpga_protocol::sender::SendFailure;
 
 use super::mismatch::Mismatch;
 use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
-use crate::error::{At as _, Error};
+use fpga_driver::Error;
+use fpga_driver::extension::At as _;
 
 /// Time after which an unanswered query is repeated; doubled each time.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
@@ -160,10 +161,8 @@ impl Endpoint {
     /// [`EndpointError::NoPeer`] after `timeout`; otherwise as [`query_peer`](Self::query_peer) and [`poll`](Self::poll).
     pub fn wait_peer(&mut self, node: NodeId, timeout: Duration) -> Result<Peer, Error<EndpointError>> {
         self.query_peer(node, timeout)?;
-        let late = |end: &Self| EndpointError::NoPeer {
-            node,
-            waited: Waited::of(&*end.card.shared.backend, timeout),
-        };
+        let late =
+            |end: &Self| EndpointError::NoPeer { node, waited: Waited::of(&**end.card.backend(), timeout) };
         self.wait_until(timeout, late, |end| end.peer(node)).at(|| self.place())
     }
 

@@ -6,7 +6,8 @@ use fpga_protocol::feedback::flow::RateView;
 
 use super::link_options::LinkFeedback;
 use super::{Endpoint, EndpointError, EndpointOptions};
-use crate::ni::{Block, NiInfo};
+use fpga_driver::NiInfo;
+use fpga_driver::extension::RegisterBlock;
 
 /// Checks the option against the card.
 pub(super) fn check(options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {
@@ -26,7 +27,11 @@ pub(super) fn check(options: &EndpointOptions, info: &NiInfo) -> Result<(), Endp
 }
 
 /// Writes the option to the NI, and overrides the choice of an earlier owner.
-pub(super) fn configure(ni: &Block, options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {
+pub(super) fn configure(
+    ni: &RegisterBlock,
+    options: &EndpointOptions,
+    info: &NiInfo,
+) -> Result<(), EndpointError> {
     if !info.link_feedback {
         return Ok(());
     }

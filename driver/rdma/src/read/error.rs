@@ -8,8 +8,8 @@ use fpga_registers::{CardAddr, quantity};
 use super::super::error::submit_advice;
 use super::super::{EndpointError, SendError};
 use super::SLOTS;
-use crate::advice::Advice;
-use crate::error::{Error, ErrorKind, TransferError, widen};
+use fpga_driver::errors::ErrorKind;
+use fpga_driver::{Advice, Error, TransferError};
 
 /// Reason why a read failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -117,8 +117,6 @@ impl ErrorKind for ReadError {
         }
     }
 }
-
-widen! { SendError => ReadError, EndpointError => ReadError }
 
 impl From<SendError> for ReadError {
     fn from(error: SendError) -> Self {

@@ -26,9 +26,10 @@ pub use fpga_protocol::sender::{
 pub use fpga_protocol::spray::PathSet;
 
 use super::{Endpoint, EndpointError, SchemeList};
-use crate::card::Card;
-use crate::error::{At as _, CardPart, Error};
-use crate::ni::{Block, NiInfo};
+use fpga_driver::errors::CardPart;
+use fpga_driver::extension::At as _;
+use fpga_driver::extension::RegisterBlock;
+use fpga_driver::{Card, Error, NiInfo};
 
 /// Maximum number of entries of a card's table of rates that are read.
 const MAX_RATE_ENTRIES: u32 = 4096;
@@ -87,7 +88,7 @@ macro_rules! receive_counters {
         }
 
         impl ReceiveCounters {
-            fn read(block: &Block) -> Result<Self, MmioError> {
+            fn read(block: &RegisterBlock) -> Result<Self, MmioError> {
                 Ok(Self { $($field: block.read(counters::$register)?,)* })
             }
         }
@@ -201,7 +202,7 @@ impl ReceiveTables {
     /// [`EndpointError::NoInterface`].
     pub fn of(card: &Card) -> Result<Self, Error<EndpointError>> {
         let (Some(info), Some(bar)) = (card.info().ni.clone(), card.user_bar().cloned()) else {
-            return Err(EndpointError::NoInterface).at(|| card.shared.place_at(CardPart::Endpoint));
+            return Err(EndpointError::NoInterface).at(|| card.place().of_part(CardPart::Endpoint));
         };
         Ok(Self { card: card.clone(), info, bar })
     }
@@ -209,10 +210,10 @@ impl ReceiveTables {
     fn window<T>(
         &self,
         base: BarOffset,
-        read: impl FnOnce(&Block) -> Result<T, MmioError>,
+        read: impl FnOnce(&RegisterBlock) -> Result<T, MmioError>,
     ) -> Result<T, Error<EndpointError>> {
-        let block = Block::new(self.bar.clone(), base);
-        read(&block).map_err(EndpointError::Mmio).at(|| self.card.shared.place_at(CardPart::Endpoint))
+        let block = RegisterBlock::new(self.bar.clone(), base);
+        read(&block).map_err(EndpointError::Mmio).at(|| self.card.place().of_part(CardPart::Endpoint))
     }
 
     /// Returns the number of entries of the registry.
@@ -437,7 +438,7 @@ impl Endpoint {
     }
 }
 
-fn read_rate(block: &Block, index: u32) -> Result<Option<RateView>, MmioError> {
+fn read_rate(block: &RegisterBlock, index: u32) -> Result<Option<RateView>, MmioError> {
     block.write(rates::INDEX, index)?;
     if block.read(rates::FLAGS)? & rates::flags::VALID == 0 {
         return Ok(None);
@@ -451,7 +452,7 @@ fn read_rate(block: &Block, index: u32) -> Result<Option<RateView>, MmioError> {
     Ok(Some(view))
 }
 
-fn read_slot(block: &Block, index: u16) -> Result<Option<EscapeSlot>, MmioError> {
+fn read_slot(block: &RegisterBlock, index: u16) -> Result<Option<EscapeSlot>, MmioError> {
     block.write(escape::INDEX, index.into())?;
     if block.read(escape::VALID)? & 1 == 0 {
         return Ok(None);
@@ -470,7 +471,7 @@ fn read_slot(block: &Block, index: u16) -> Result<Option<EscapeSlot>, MmioError>
     Ok(Some(EscapeSlot { index, packet, op, age }))
 }
 
-fn read_context(block: &Block, index: u32) -> Result<Option<SendingContext>, MmioError> {
+fn read_context(block: &RegisterBlock, index: u32) -> Result<Option<SendingContext>, MmioError> {
     block.write(sending::INDEX, index)?;
     let flags = block.read(sending::FLAGS)?;
     if flags & sending::flags::VALID == 0 {
@@ -496,7 +497,7 @@ fn read_context(block: &Block, index: u32) -> Result<Option<SendingContext>, Mmi
     }))
 }
 
-fn read_entry(block: &Block, index: u16) -> Result<EntryView, MmioError> {
+fn read_entry(block: &RegisterBlock, index: u16) -> Result<EntryView, MmioError> {
     block.write(registry::INDEX, index.into())?;
     let flags = block.read(registry::FLAGS)?;
     let mut view = EntryView::vacant(block.read(registry::GENERATION)?);

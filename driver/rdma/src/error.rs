@@ -13,13 +13,12 @@ use fpga_registers::{CardAddr, quantity};
 
 use super::mismatch::Mismatch;
 use super::schemes::SchemeList;
-use crate::advice::Advice;
-use crate::cdma::CdmaError;
-use crate::error::{
-    ChannelError, Error, ErrorKind, ResourceError, SubmitError, TransferError, TransferFailed,
+use fpga_driver::errors::ChannelFault;
+use fpga_driver::errors::ErrorKind;
+use fpga_driver::{
+    Advice, CardRange, CdmaError, ChannelError, Error, ResourceError, SubmitError, TransferError,
+    TransferFailed,
 };
-use crate::fault::ChannelFault;
-use crate::range::CardRange;
 
 /// Error of opening or driving an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -245,7 +244,7 @@ impl ErrorKind for EndpointError {
             Self::Cdma(error) => return error.advice(),
             Self::Channel(error) => return error.advice(),
             Self::Submit(error) => return error.advice(),
-            Self::Mmio(inner) => return Advice::of(inner),
+            Self::Mmio(inner) => return Advice::of_access(inner),
             Self::Config(_) | Self::Option { .. } | Self::Windows { .. } => return None,
         })
     }
@@ -278,7 +277,7 @@ impl ErrorKind for SendError {
             Self::Scheme { .. } => Advice::OpenWithScheme,
             Self::Peer { mismatch, .. } => return Some(mismatch.advice()),
             Self::Sender(error) => return submit_advice(error),
-            Self::Mmio(inner) => return Advice::of(inner),
+            Self::Mmio(inner) => return Advice::of_access(inner),
         })
     }
 }

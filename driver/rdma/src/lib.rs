@@ -1,4 +1,4 @@
-//! RDMA between cards: the host side.
+//! Reliable RDMA between FPGA cards: the host side.
 //!
 //! An [`Endpoint`] owns the resources that a card's network interface needs from the host: the sender (queues, segmentation, op table) if
 //! the host sends, as in the registry scheme, or the list of transfers that the card sends by itself; one H2C channel for header blocks;
@@ -9,6 +9,7 @@
 //! send() -> Sender -> Transmit -> header block, descriptors --H2C--> window, chain -> tail write -> CDMA -> commit -> packets
 //! poll() <- completions, notifications <- events in host memory <- NI <- acknowledgements, arrivals
 //! ```
+#![forbid(unsafe_code)]
 
 mod chain;
 mod completion;
@@ -38,7 +39,6 @@ mod wait;
 
 use fpga_pci::Waited;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -51,13 +51,11 @@ use fpga_protocol::scheme::commands::Withdrawal;
 use fpga_protocol::sender::{Command, Sender, TransferView};
 use fpga_registers::CardAddr;
 
-use crate::card::Card;
-use crate::channel::{Cancellation, WaitOptions};
-use crate::engine_interrupt::EngineInterrupt;
-use crate::error::{At as _, CardPart, Error, ErrorPlace, TransferFailed};
-use crate::ni::{Block, NiInfo};
-use crate::range::CardRange;
-use crate::shared::Shared;
+use fpga_driver::errors::CardPart;
+use fpga_driver::extension::At as _;
+use fpga_driver::extension::RegisterBlock;
+use fpga_driver::extension::{EngineInterrupt, InterfaceClaim};
+use fpga_driver::{Cancellation, Card, CardRange, Error, ErrorPlace, NiInfo, TransferFailed, WaitOptions};
 
 pub use completion::{SendCompletion, SendTimeout};
 pub use error::{EndpointError, SendError};
@@ -77,6 +75,15 @@ pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandl
 pub use region::{RegionHandle, RemoteRegion};
 pub use schemes::SchemeList;
 pub use segments::SegmentArrival;
+
+/// Details of errors.
+pub mod errors {
+    pub use fpga_firmware::event::EventError;
+    pub use fpga_firmware::window::WindowError;
+    pub use fpga_protocol::op_table::OpTableError;
+    pub use fpga_protocol::receiver::ReceiverConfigError;
+    pub use fpga_protocol::sender::{CommandError, SenderConfigError};
+}
 
 use events::EventRing;
 use faults::Faults;
@@ -121,11 +128,12 @@ pub struct Endpoint {
     /// Request that ends waits.
     cancel: Option<Cancellation>,
     settings: Settings,
-    ni: Block,
+    ni: RegisterBlock,
     counters: EndpointCounters,
     failed: Option<EndpointError>,
     card: Card,
-    _taken: EndpointGuard,
+    /// Dropped after all other parts.
+    _taken: InterfaceClaim,
 }
 
 /// Properties of the network interface, and options that are fixed while the endpoint is open.
@@ -161,16 +169,6 @@ struct Queues {
     notifications: VecDeque<Notification>,
     /// `None`: segment arrivals are not requested.
     segments: Option<VecDeque<SegmentArrival>>,
-}
-
-/// Releases the endpoint after all its other parts are dropped.
-#[derive(Debug)]
-struct EndpointGuard(Arc<Shared>);
-
-impl Drop for EndpointGuard {
-    fn drop(&mut self) {
-        self.0.release_endpoint();
-    }
 }
 
 impl Endpoint {
@@ -227,7 +225,7 @@ impl Endpoint {
         length: u64,
         options: SendOptions,
     ) -> Result<SendTicket, SendError> {
-        self.card.shared.check_process()?;
+        self.card.check_process()?;
         if !self.settings.info.memory.contains(source, length) {
             return Err(SendError::SourceRange { start: source, length, memory: self.settings.info.memory });
         }
@@ -273,7 +271,7 @@ impl Endpoint {
     /// receives a later transfer of this endpoint, or for its registry timeout (2 s or more).
     pub fn cancel(&mut self, ticket: SendTicket) -> bool {
         let now = self.time();
-        self.card.shared.process.is_current() && self.withdraw(now, ticket)
+        self.card.check_process().is_ok() && self.withdraw(now, ticket)
     }
 
     fn withdraw(&mut self, now: Nanos, ticket: SendTicket) -> bool {
@@ -297,12 +295,12 @@ impl Endpoint {
 
     /// The same clock, for the protocol.
     fn time(&self) -> Nanos {
-        Nanos::new(self.card.shared.backend.now())
+        Nanos::new(self.card.backend().now())
     }
 
     /// Place of the endpoint's errors.
-    pub(super) fn place(&self) -> ErrorPlace {
-        self.card.shared.place_at(CardPart::Endpoint)
+    pub(crate) fn place(&self) -> ErrorPlace {
+        self.card.place().of_part(CardPart::Endpoint)
     }
 
     /// Returns the oldest completion that was not taken yet.
@@ -319,7 +317,7 @@ impl Endpoint {
 
     /// Relaxes in a polling loop: a spin-loop hint on hardware; lets a simulated card in this thread take a step.
     pub fn relax(&self) {
-        self.card.shared.backend.relax();
+        self.card.backend().relax();
     }
 
     /// Sets the request that ends this endpoint's waits with [`EndpointError::Cancelled`], within some milliseconds, also those of the
@@ -334,7 +332,7 @@ impl Endpoint {
     /// [`EndpointError::Cancelled`], with the time that the loop has taken.
     pub fn check_cancelled(&self, waited: Duration) -> Result<(), Error<EndpointError>> {
         if self.cancel.is_some_and(|cancel| cancel.is_requested()) {
-            let waited = Waited::of(&*self.card.shared.backend, waited);
+            let waited = Waited::of(&**self.card.backend(), waited);
             return Err(EndpointError::Cancelled { waited }).at(|| self.place());
         }
         Ok(())
@@ -362,7 +360,7 @@ impl Endpoint {
         timeout: Duration,
     ) -> Result<SendCompletion, Error<EndpointError>> {
         let late =
-            |end: &Self| EndpointError::TimedOut { waited: Waited::of(&*end.card.shared.backend, timeout) };
+            |end: &Self| EndpointError::TimedOut { waited: Waited::of(&**end.card.backend(), timeout) };
         self.wait_until(timeout, late, |end| end.take_completion(ticket)).at(|| self.place())
     }
 
@@ -372,7 +370,7 @@ impl Endpoint {
     /// [`EndpointError::NoArrival`] after `timeout`; any other error means that the endpoint has failed.
     pub fn wait_notification(&mut self, timeout: Duration) -> Result<Notification, Error<EndpointError>> {
         let late =
-            |end: &Self| EndpointError::NoArrival { waited: Waited::of(&*end.card.shared.backend, timeout) };
+            |end: &Self| EndpointError::NoArrival { waited: Waited::of(&**end.card.backend(), timeout) };
         self.wait_until(timeout, late, Self::next_notification).at(|| self.place())
     }
 
@@ -391,7 +389,7 @@ impl Endpoint {
                 return Poll::Ready(Ok(done));
             }
             match polled {
-                Ok(0) => idle.pause_in_task(&*self.card.shared.backend),
+                Ok(0) => idle.pause_in_task(&**self.card.backend()),
                 Ok(_) => idle = IdleWait::from(self.time()),
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -408,9 +406,10 @@ impl Endpoint {
     /// Writes a buffer to this card's memory through the endpoint's own channel, for cards with a single H2C channel.
     ///
     /// # Errors
-    /// As [`H2cChannel::write`](crate::H2cChannel::write).
+    /// As [`H2cChannel::write`](fpga_driver::H2cChannel::write).
     pub fn write(&mut self, buffer: DmaBuffer, to: CardAddr) -> Result<DmaBuffer, TransferFailed> {
-        let wait = WaitOptions { cancel: self.cancel, ..WaitOptions::default() };
+        let wait =
+            self.cancel.map_or_else(WaitOptions::default, |cancel| WaitOptions::default().cancel(cancel));
         self.transmit.write(buffer, to, wait)
     }
 
@@ -470,7 +469,7 @@ impl Drop for Endpoint {
     /// Disables events before the ring's memory is dropped. The answer of the read arrives after every event in flight; without an answer,
     /// the memory is quarantined.
     fn drop(&mut self) {
-        if !self.card.shared.process.is_current() {
+        if self.card.check_process().is_err() {
             return;
         }
         let pushing = match self.ni.write(at::CONTROL, 0).and_then(|()| self.ni.read(at::CONTROL)) {

@@ -7,7 +7,7 @@ use fpga_protocol::sender::SenderConfig;
 use fpga_protocol::tuner::{PathTiming, SegmentLimits};
 
 use super::options::EndpointOptions;
-use crate::ni::NiInfo;
+use fpga_driver::NiInfo;
 
 /// Maximum segment length in bytes for a node whose mask is not known: what the masks of all usual builds cover.
 const USUAL_MASK_BYTES: u32 = 16 << 10;

@@ -24,10 +24,9 @@ use super::{
     ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, SegmentArrival, SendCompletion, SendError,
     SendOptions, SendTicket,
 };
-use crate::card::Card;
-use crate::channel::CANCEL_CHECK_NS;
-use crate::error::{At as _, CardPart, Error, ErrorPlace, TransferFailed};
-use crate::range::CardRange;
+use fpga_driver::errors::CardPart;
+use fpga_driver::extension::At as _;
+use fpga_driver::{Cancellation, Card, CardRange, Error, ErrorPlace, TransferFailed};
 use fpga_pci::wait::BackoffStep;
 
 /// Endpoint behind a lock. Clones are handles to the same endpoint.
@@ -121,7 +120,7 @@ impl Inner {
     /// Returns the time at which a wait until `limit` looks again: a cancellation wakes no thread.
     fn next_look(&self, now: Nanos, limit: Nanos) -> Nanos {
         match self.endpoint.cancel {
-            Some(_) => limit.min(now.saturating_add(Nanos::new(CANCEL_CHECK_NS))),
+            Some(_) => limit.min(now.saturating_add(Nanos::from(Cancellation::CHECK_INTERVAL))),
             None => limit,
         }
     }
@@ -175,11 +174,11 @@ impl SharedEndpoint {
     }
 
     fn backend(&self) -> &dyn Backend {
-        &*self.card.shared.backend
+        &**self.card.backend()
     }
 
     fn place(&self) -> ErrorPlace {
-        self.card.shared.place_at(CardPart::Endpoint)
+        self.card.place().of_part(CardPart::Endpoint)
     }
 
     /// Returns the card.
@@ -490,7 +489,7 @@ impl SharedEndpoint {
             // The sleeper ends this wait in time. If the sleeper is delayed, the timeout ends it.
             let mut left = deadline.wall_time_left(now.get()).saturating_add(WAITER_DEADLINE_SLACK);
             if inner.endpoint.cancel.is_some() {
-                left = left.min(Duration::from_nanos(CANCEL_CHECK_NS));
+                left = left.min(Cancellation::CHECK_INTERVAL);
             }
             let waited = self.inner.waiters.wait_timeout(inner, left);
             let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -581,7 +580,7 @@ impl Future for PendingSend {
 impl Drop for PendingSend {
     fn drop(&mut self) {
         // Another thread may have held the lock at a fork.
-        if self.endpoint.card.shared.process.is_current() {
+        if self.endpoint.card.check_process().is_ok() {
             self.endpoint.lock().sends.remove(&self.ticket);
         }
     }
@@ -630,7 +629,7 @@ impl Future for PendingRead {
 impl Drop for PendingRead {
     fn drop(&mut self) {
         // Another thread may have held the lock at a fork.
-        if self.endpoint.card.shared.process.is_current() {
+        if self.endpoint.card.check_process().is_ok() {
             self.endpoint.lock().reads.remove(&self.ticket);
         }
     }

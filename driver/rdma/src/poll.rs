@@ -5,7 +5,8 @@ use fpga_firmware::generated::ni as at;
 use fpga_protocol::Nanos;
 
 use super::{Endpoint, EndpointError, Notification, SendCompletion, SendFailure, incarnation};
-use crate::error::{At as _, Error};
+use fpga_driver::Error;
+use fpga_driver::extension::At as _;
 
 impl Endpoint {
     /// Takes events, fills transmit windows and retransmits packets that are due. Returns the amount of work done; 0 means that there is
@@ -18,7 +19,7 @@ impl Endpoint {
     }
 
     pub(super) fn poll_once(&mut self) -> Result<usize, EndpointError> {
-        self.card.shared.check_process()?;
+        self.card.check_process()?;
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_firmware::Incarnation;
@@ -25,13 +24,13 @@ use super::segment_choice::SegmentChoice;
 use super::sending::SenderSet;
 use super::transmit::TransmitPath;
 use super::{
-    Endpoint, EndpointCounters, EndpointError, EndpointGuard, EndpointOptions, Queues, RESERVED_CARD_BYTES,
-    Receiving, SchemeList, Settings, link, options, region, wait,
+    Endpoint, EndpointCounters, EndpointError, EndpointOptions, Queues, RESERVED_CARD_BYTES, Receiving,
+    SchemeList, Settings, link, options, region, wait,
 };
-use crate::card::Card;
-use crate::channel::{ChannelOptions, WaitOptions};
-use crate::error::{At as _, CardPart, Error};
-use crate::ni::{Block, NiInfo};
+use fpga_driver::errors::CardPart;
+use fpga_driver::extension::At as _;
+use fpga_driver::extension::RegisterBlock;
+use fpga_driver::{Card, ChannelOptions, Error, NiInfo, WaitOptions};
 
 /// Minimum default of the registry timeout: the give-up time of other nodes may be longer than that of this one.
 const REGISTRY_TIMEOUT_MIN: Duration = Duration::from_secs(2);
@@ -74,7 +73,7 @@ impl Endpoint {
     /// # Errors
     /// See [`EndpointError`].
     pub fn open_with(card: &Card, options: &EndpointOptions) -> Result<Self, Error<EndpointError>> {
-        Self::assemble(card, options).at(|| card.shared.place_at(CardPart::Endpoint))
+        Self::assemble(card, options).at(|| card.place().of_part(CardPart::Endpoint))
     }
 
     fn assemble(card: &Card, options: &EndpointOptions) -> Result<Self, EndpointError> {
@@ -89,45 +88,40 @@ impl Endpoint {
         let parameters = options::parameters(options).map_err(|scheme| EndpointError::Tuning { scheme })?;
         Self::check_limits(options, &info)?;
         link::check(options, &info)?;
-        let ni = Block::new(bar.clone(), info.ni_base);
+        let ni = RegisterBlock::new(bar.clone(), info.ni_base);
         // A hardware reset takes longer than any packet stays in the network (PCIe: 100 ms), and sets this register to 0.
         let former = Incarnation::new(ni.read(at::INCARNATION)?);
         let state_files = state_files(card, options);
         let incarnation = match options.incarnation {
             Some(number) => Incarnation::new(number),
             None => {
-                let lasts = card.shared.backend.clock() == Clock::Monotonic;
-                incarnation::next(
-                    former,
-                    &state_files,
-                    lasts.then_some(|span| card.shared.backend.pause(span)),
-                )
+                let lasts = card.backend().clock() == Clock::Monotonic;
+                incarnation::next(former, &state_files, lasts.then_some(|span| card.backend().pause(span)))
             }
         };
-        let sender = Self::sending(options, &info, incarnation, card.shared.backend.timing())?;
+        let sender = Self::sending(options, &info, incarnation, card.backend().timing())?;
         options::check_source_alignment(options, &info).map_err(|(found, expected)| {
             EndpointError::Option { what: "the alignment of sources", found: found.into(), expected }
         })?;
-        card.shared.take_endpoint().at(|| card.shared.place())?;
-        let taken = EndpointGuard(Arc::clone(&card.shared));
+        let taken = card.claim_network_interface()?;
 
         let receiving = Receiving::new(card, &info, options)?;
         let had_incarnation = former != Incarnation::new(0);
         ni.write(at::CONTROL, at::control::RESET)?;
         ni.write(at::INCARNATION, incarnation.get())?;
         // The reset keeps memory windows: this endpoint must not keep regions that an earlier owner of the card opened.
-        region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows)?;
+        region::close_all(&RegisterBlock::new(bar.clone(), info.memory_base), info.memory_windows)?;
 
         Self::configure(&ni, options, &info, parameters)?;
         // The read came after the reset: the state of the earlier incarnation in the card is gone, and its packets are in flight.
         let limits = options::sender_config(options, &info);
-        let quiet_until = had_incarnation
-            .then(|| Nanos::new(card.shared.backend.now()).saturating_add(limits.packet_lifetime));
+        let quiet_until =
+            had_incarnation.then(|| Nanos::new(card.backend().now()).saturating_add(limits.packet_lifetime));
 
         let chain = options.chain.unwrap_or_else(|| default_chain(&info));
         let channel = options.channel.unwrap_or_else(|| card.info().xdma.h2c_channels.saturating_sub(1));
         let h2c = card.h2c_with(channel, ChannelOptions::default())?;
-        let mut transmit = TransmitPath::new(card, &info, h2c.0, chain)?;
+        let mut transmit = TransmitPath::new(card, &info, h2c, chain)?;
         if !info.event_push {
             // The ring in card memory may still hold events of an earlier endpoint, whose sequence numbers also began at 1.
             transmit.write(events::blank_ring(card)?, events::card_ring(chain), WaitOptions::default())?;
@@ -176,7 +170,7 @@ impl Endpoint {
 
     /// Writes timeouts, schemes and their parameters to the NI.
     fn configure(
-        ni: &Block,
+        ni: &RegisterBlock,
         options: &EndpointOptions,
         info: &NiInfo,
         parameters: Vec<(u32, u32)>,
