@@ -12,7 +12,7 @@ const MAX_SENTENCE: usize = 160;
 /// Packages whose texts are free of the words of one front end, with their sources.
 const LIBRARIES: [&str; 11] = [
     "driver/diag/src",
-    "driver/frames/src",
+    "driver/rdma/frames/src",
     "driver/host/src",
     "driver/pci/src",
     "driver/ring/src",

@@ -98,7 +98,7 @@ fn filter_host() -> Option<PathBuf> {
     fs::copy(project("rtl-filter/host.c"), &source).unwrap();
     let output = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"])
-        .arg(project("../driver/c/include"))
+        .arg(project("../driver/bindings/c/include"))
         .arg(source)
         .arg(archive)
         .args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"])

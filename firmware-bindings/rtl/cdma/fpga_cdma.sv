@@ -1,6 +1,6 @@
 // Simulation model with the ports of the vendor's AXI CDMA IP (PG034).
 //
-// The behaviour is the CDMA of this project's card model behind DPI-C (library `fpga_rtl`, directory driver/rtl): registers, simple and
+// The behaviour is the CDMA of this project's card model behind DPI-C (library `fpga_rtl`, directory driver/sim/rtl): registers, simple and
 // scatter-gather mode, errors, interrupts. Exact: registers, order of descriptors, data, status, errors. Approximate: cycles, and the
 // length of bursts; up to 4 KiB are read before they are written. Both clocks must be the same one.
 

@@ -1,4 +1,4 @@
-// Replay of a record (+fpga_record of a simulation with the library, see driver/rtl/README.md) at the masters of fpga_xdma, for simulators
+// Replay of a record (+fpga_record of a simulation with the library, see driver/sim/rtl/README.md) at the masters of fpga_xdma, for simulators
 // without DPI-C: compile with the macro FPGA_REPLAY, and name the record by +fpga_replay=FILE.
 //
 // Commands, write data, register accesses and stream beats are issued in the record's order as soon as the responses before them in the

@@ -1,8 +1,8 @@
 // Simulation model with the ports of the vendor's XDMA IP (PG195): memory-mapped build, or AXI4-Stream build (parameter STREAM). Ports of
 // the other build, and of channels beyond CHANNELS, are tied off and ignored.
 //
-// The behaviour is the card model of this project behind DPI-C (library `fpga_rtl`, directory driver/rtl). Exact: descriptors, data,
-// addresses, order, status, interrupts. Approximate: the cycles of the AXI masters. See driver/rtl/README.md.
+// The behaviour is the card model of this project behind DPI-C (library `fpga_rtl`, directory driver/sim/rtl). Exact: descriptors, data,
+// addresses, order, status, interrupts. Approximate: the cycles of the AXI masters. See driver/sim/rtl/README.md.
 //
 // Configuration: plusargs +fpga_socket=PATH, +fpga_card=FILE.yaml, +fpga_clock=locked|free, +fpga_settle=CYCLES,
 // +fpga_ratio=R, +fpga_period=PS, +fpga_trace_from=WHEN, +fpga_trace_until=WHEN, +fpga_trace_after=CYCLES, +fpga_read_timeout=CYCLES, +fpga_signals=0|1, +fpga_announce=0|1, +fpga_trace=FILE, +fpga_record=FILE; without a plusarg the parameters SOCKET and CARD_FILE, then the environment.

@@ -127,7 +127,7 @@ impl Programs {
         fpgactl.build();
         let mut others: BTreeSet<String> = FOREIGN_OPTIONS.split(' ').map(str::to_owned).collect();
         for (name, text) in files {
-            if name == "driver/c/install.sh" {
+            if name == "driver/bindings/c/install.sh" {
                 let cases = text.lines().filter_map(|line| line.trim().split_once(')'));
                 others.extend(cases.map(|(case, _)| case.to_owned()));
             } else if !name.starts_with("tools/fpgactl/") {
@@ -199,7 +199,7 @@ fn has(command: &clap::Command, words: &[&str], option: &str) -> bool {
 /// It needs its time to scan every source of the project.
 #[test]
 fn named_functions_and_options_exist() {
-    let files = files(&["*.rs", "*.md", "*.yaml", "driver/c/install.sh"]);
+    let files = files(&["*.rs", "*.md", "*.yaml", "driver/bindings/c/install.sh"]);
     let sources: Vec<_> = files.iter().filter(|(name, _)| name.ends_with(".rs")).cloned().collect();
     let (words, programs) = (words(&sources), Programs::new(&files));
     let (mut seen, mut found) = (0, BTreeSet::new());

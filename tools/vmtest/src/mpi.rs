@@ -20,7 +20,7 @@ const TOOLS: [&str; 3] = ["ompi_info", "cc", "ldd"];
 /// Compilers of MPI programs: that of Debian's Open MPI, and the usual name.
 const COMPILERS: [&str; 2] = ["mpicc.openmpi", "mpicc"];
 /// MPI program, which the tests of the provider run too.
-const SOURCE: &str = "driver/libfabric/tests/mpi.c";
+const SOURCE: &str = "driver/rdma/libfabric/tests/mpi.c";
 /// Folder of the MPI program and the provider in guests.
 const FOLDER: &str = "/mpi";
 

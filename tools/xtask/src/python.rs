@@ -52,7 +52,7 @@ pub(crate) enum PythonError {
 /// Builds the package and installs it, and tests it unless the options say otherwise.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), PythonError> {
     environment(root, &options.python)?;
-    let package = root.join("driver/python");
+    let package = root.join("driver/bindings/python");
     let wheel = wheel(root, options.release)?;
     let pip =
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps"];
@@ -107,7 +107,7 @@ pub(crate) fn wheel(root: &Path, release: bool) -> Result<PathBuf, PythonError> 
     let mut build = Command::new(program(root, "maturin"));
     // The default of maturin is the release profile.
     build.args(["build", "--quiet", "--profile", if release { "release" } else { "dev" }, "--out"]).arg(&out);
-    execute(build.current_dir(root.join("driver/python")))?;
+    execute(build.current_dir(root.join("driver/bindings/python")))?;
     let files = std::fs::read_dir(&out).into_iter().flatten().flatten();
     let wheel = files.map(|file| file.path()).find(|path| path.extension().is_some_and(|end| end == "whl"));
     wheel.ok_or(PythonError::NoWheel { out })

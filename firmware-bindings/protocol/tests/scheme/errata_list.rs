@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Folders with tests.
 const PLACES: [&str; 4] =
-    ["firmware-bindings/protocol", "driver/frames", "firmware-bindings", "tools/netsim"];
+    ["firmware-bindings/protocol", "driver/rdma/frames", "firmware-bindings", "tools/netsim"];
 /// Number of errata of each document.
 const COUNTS: [(&str, u32); 4] = [("E0", 22), ("E1", 14), ("E2", 9), ("E3", 6)];
 

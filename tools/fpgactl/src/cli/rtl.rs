@@ -107,7 +107,7 @@ pub struct RtlBuildArgs {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "--record FILE writes a record of the simulation: accesses of the host, AXI commands, data and responses, \
-                        interrupts, each with the simulated time and the host's. Its format is in driver/rtl/README.md.\n\n\
+                        interrupts, each with the simulated time and the host's. Its format is in driver/sim/rtl/README.md.\n\n\
                         Examples:\n  \
                         fpgactl rtl run model --socket /tmp/card &\n  \
                         fpgactl info --card vfio-user:/tmp/card\n\n  \

@@ -29,7 +29,7 @@ pub(super) fn build(
     let libdir = libdir()?;
     let development = scratch.join(DEVELOPMENT);
     fs::create_dir_all(&development).map_err(at(&development))?;
-    let mut install = Command::new(root.join("driver/c/install.sh"));
+    let mut install = Command::new(root.join("driver/bindings/c/install.sh"));
     install.args(["--prefix", "/usr", "--libdir", &libdir, "--destdir"]).arg(&development);
     if let Some(archive) = archive {
         install.arg("--archive").arg(archive);
@@ -57,7 +57,7 @@ pub(super) fn build(
         output(Command::new("gzip").args(["-9", "--no-name"]).arg(documents.join("changelog")))?;
     }
     let documents = development.join("usr/share/doc").join(DEVELOPMENT);
-    copy(&root.join("driver/c/README.md"), &documents.join("README.md"), 0o644)?;
+    copy(&root.join("driver/bindings/c/README.md"), &documents.join("README.md"), 0o644)?;
     for folder in SAMPLES {
         let whole = root.join(folder);
         for file in fs::read_dir(&whole).map_err(at(&whole))?.flatten() {

@@ -3,7 +3,7 @@
 //! | Package | Files | Module |
 //! |---|---|---|
 //! | `fpgactl` | program, `libfpga_rtl.a`, manual pages and completions as the program writes them, `tools/fpgactl/packaging` | `stage`, `check` |
-//! | `libfpga1`, `libfpga-dev` | as `driver/c/install.sh` installs them | `library` |
+//! | `libfpga1`, `libfpga-dev` | as `driver/bindings/c/install.sh` installs them | `library` |
 //! | `python3-fpga-rdma` | those of the wheel | `python` |
 //!
 //! Each package is built from a directory. `dpkg-deb`, which every Debian has, packs it (`deb`). A separate package builder would have to be built

@@ -31,7 +31,7 @@ pub(super) fn build(
     let documents = scratch.join("usr/share/doc").join(NAME);
     copy(&root.join("tools/fpgactl/packaging/copyright"), &documents.join("copyright"), 0o644)?;
     copy(&root.join("CHANGELOG.md"), &documents.join("changelog"), 0o644)?;
-    copy(&root.join("driver/python/README.md"), &documents.join("README.md"), 0o644)?;
+    copy(&root.join("driver/bindings/python/README.md"), &documents.join("README.md"), 0o644)?;
     output(Command::new("gzip").args(["-9", "--no-name"]).arg(documents.join("changelog")))?;
     let fields = Fields {
         name: NAME,
