@@ -17,7 +17,7 @@ use fpga_registers::{CardAddr, quantity};
 
 use crate::advice::Advice;
 use crate::card::Card;
-use crate::channel::{C2hChannel, Completion, Engine, H2cChannel, Ticket, WaitOptions};
+use crate::channel::{Channel, Completion, Engine, FromCard, Ticket, ToCard, WaitOptions};
 use crate::error::{At, ChannelError, Error, ErrorKind, ResourceError, SubmitError};
 use crate::fault::ChannelFault;
 
@@ -159,7 +159,7 @@ fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuff
 /// data that has arrived stays in card memory. All buffers are returned, and the channel can be used again unless the error says otherwise.
 pub fn write_from(
     card: &Card,
-    channel: &mut H2cChannel,
+    channel: &mut Channel<impl ToCard>,
     source: &mut (impl ReadVolatile + ?Sized),
     to: CardAddr,
     length: u64,
@@ -175,7 +175,7 @@ pub fn write_from(
 /// As [`write_from`].
 pub fn write_beside(
     card: &Card,
-    channel: &mut H2cChannel,
+    channel: &mut Channel<impl ToCard>,
     source: &mut (impl ReadVolatile + ?Sized),
     to: CardAddr,
     length: u64,
@@ -189,7 +189,7 @@ pub fn write_beside(
         }
         Err(source) => Err(BulkError::Stream { done: sent, cause: source }),
     };
-    checked(channel.0.check_range(to, length))
+    checked(&channel.0, Direction::H2c, to, length)
         .and_then(|()| pieces(card, &mut channel.0, to, length, options, fill, |_, _| Ok(()), beside))
         .map(drop)
         .at(|| channel.0.place())
@@ -202,7 +202,7 @@ pub fn write_beside(
 /// As [`write_from`]; [`BulkError::NoFreeSlot`] if the source has more bytes when the card's memory is full.
 pub fn write_to_end(
     card: &Card,
-    channel: &mut H2cChannel,
+    channel: &mut Channel<impl ToCard>,
     source: &mut (impl ReadVolatile + ?Sized),
     to: CardAddr,
     options: WaitOptions,
@@ -213,13 +213,13 @@ pub fn write_to_end(
 
 fn fill_memory(
     card: &Card,
-    channel: &mut H2cChannel,
+    channel: &mut Channel<impl ToCard>,
     source: &mut (impl ReadVolatile + ?Sized),
     to: CardAddr,
     options: WaitOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64, BulkError> {
-    channel.0.check_range(to, 1)?;
+    checked(&channel.0, Direction::H2c, to, 1)?;
     let room = channel.0.bytes_to_range_end(to);
     let fill = |buffer: &mut DmaBuffer, sent| {
         read_up_to(source, buffer.memory()).map_err(|source| BulkError::Stream { done: sent, cause: source })
@@ -238,9 +238,13 @@ fn fill_memory(
     }
 }
 
-/// Converts the refusal of a whole range.
-fn checked(range: Result<(), SubmitError>) -> Result<(), BulkError> {
-    range.map_err(BulkError::Submit)
+/// Checks the direction of a channel, and a whole range of card memory.
+fn checked(engine: &Engine, needed: Direction, start: CardAddr, length: u64) -> Result<(), BulkError> {
+    let found = engine.direction();
+    if found != needed {
+        return Err(SubmitError::Direction { found, needed }.into());
+    }
+    Ok(engine.check_range(start, length)?)
 }
 
 /// Fills `into` as far as the source has bytes. Returns the number of bytes read.
@@ -268,7 +272,7 @@ fn read_up_to(source: &mut (impl ReadVolatile + ?Sized), into: SharedSlice<'_>) 
 /// As [`write_from`].
 pub fn read_into(
     card: &Card,
-    channel: &mut C2hChannel,
+    channel: &mut Channel<impl FromCard>,
     from: CardAddr,
     length: u64,
     sink: &mut (impl WriteVolatile + ?Sized),
@@ -284,7 +288,7 @@ pub fn read_into(
 /// As [`write_from`].
 pub fn read_beside(
     card: &Card,
-    channel: &mut C2hChannel,
+    channel: &mut Channel<impl FromCard>,
     from: CardAddr,
     length: u64,
     sink: &mut (impl WriteVolatile + ?Sized),
@@ -295,7 +299,7 @@ pub fn read_beside(
         sink.write_all_volatile(buffer.memory()).map_err(|source| BulkError::Stream { done, cause: source })
     };
     let fill = |buffer: &mut DmaBuffer, _| Ok(buffer.len());
-    checked(channel.0.check_range(from, length))
+    checked(&channel.0, Direction::C2h, from, length)
         .and_then(|()| pieces(card, &mut channel.0, from, length, options, fill, empty, beside))
         .map(drop)
         .at(|| channel.0.place())

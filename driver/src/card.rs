@@ -15,7 +15,7 @@ use fpga_registers::xdma::{
 };
 
 use crate::cdma::Cdma;
-use crate::channel::{C2hChannel, ChannelOptions, Engine, H2cChannel, Side};
+use crate::channel::{C2hChannel, Channel, ChannelOptions, Engine, H2cChannel, Side};
 use crate::discover::{self, BarRoles};
 use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError, ResourceError};
 use crate::identify::{network_interface, read_ids};
@@ -273,7 +273,8 @@ impl Card {
     /// # Errors
     /// As [`h2c`](Self::h2c); [`ResourceError::Ring`] for invalid options.
     pub fn h2c_with(&self, number: u8, options: ChannelOptions) -> Result<H2cChannel, Error<ResourceError>> {
-        self.engine(ChannelName { direction: Direction::H2c, number }, Side::Memory, options).map(H2cChannel)
+        self.engine(ChannelName { direction: Direction::H2c, number }, Side::Memory, options)
+            .map(Channel::new)
     }
 
     /// Takes C2H channel `number` with default options.
@@ -289,7 +290,21 @@ impl Card {
     /// # Errors
     /// As [`h2c_with`](Self::h2c_with).
     pub fn c2h_with(&self, number: u8, options: ChannelOptions) -> Result<C2hChannel, Error<ResourceError>> {
-        self.engine(ChannelName { direction: Direction::C2h, number }, Side::Memory, options).map(C2hChannel)
+        self.engine(ChannelName { direction: Direction::C2h, number }, Side::Memory, options)
+            .map(Channel::new)
+    }
+
+    /// Takes a memory-mapped channel of either direction.
+    ///
+    /// # Errors
+    /// As [`h2c`](Self::h2c).
+    pub fn channel(
+        &self,
+        direction: Direction,
+        number: u8,
+        options: ChannelOptions,
+    ) -> Result<Channel, Error<ResourceError>> {
+        self.engine(ChannelName { direction, number }, Side::Memory, options).map(Channel::new)
     }
 
     /// Takes H2C stream channel `number` with default options.

@@ -3,7 +3,7 @@
 //! | To | Use |
 //! |---|---|
 //! | open a card and read its properties | [`Card`], [`CardInfo`] |
-//! | move data between host and card | [`H2cChannel`], [`C2hChannel`], [`bulk`] |
+//! | move data between host and card | [`Channel`], [`H2cChannel`], [`C2hChannel`], [`bulk`] |
 //! | send and receive packets, where the card's channels are AXI4-Stream | [`stream`] |
 //! | copy inside the card memory | [`Cdma`], [`CdmaRing`] |
 //! | receive interrupts of the design on the card | [`UserInterrupt`], [`UserInterrupts`] |
@@ -59,8 +59,9 @@ pub use advice::Advice;
 pub use card::{Card, InterruptVectors};
 pub use cdma::{Cdma, CdmaCompletion, CdmaError, CdmaRing, CdmaRingOptions, DescriptorPath};
 pub use channel::{
-    C2hChannel, Cancellation, ChannelEvents, ChannelOptions, Completion, H2cChannel, MemoryHandle, RunMode,
-    ScatterGatherEntry, Ticket, WaitMode, WaitOptions,
+    AnyDirection, C2h, C2hChannel, Cancellation, Channel, ChannelEvents, ChannelOptions, Completion,
+    FromCard, H2c, H2cChannel, MemoryHandle, RunMode, ScatterGatherEntry, Ticket, ToCard, WaitMode,
+    WaitOptions,
 };
 pub use discover::{BarRoles, DmaBarReason};
 pub use error::{

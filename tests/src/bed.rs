@@ -4,9 +4,8 @@ use core::fmt;
 
 use fpga_card::CardDescription;
 use fpga_driver::{
-    C2hChannel, Card, CardAddr, ChannelError, ChannelEvents, ChannelOptions, Completion, Direction,
-    DmaBuffer, Error, H2cChannel, MemoryHandle, Refused, RegisteredMemory, ResourceError, RunMode,
-    ScatterGatherEntry, SubmitError, Ticket, TransferFailed, WaitOptions,
+    Card, CardAddr, ChannelOptions, Completion, Direction, DmaBuffer, Error, MemoryHandle, ResourceError,
+    RunMode, WaitOptions,
 };
 use fpga_pci::SharedSlice;
 use fpga_registers::xdma::{SGDMA_COMMON_BASE, SgdmaCommonBlock};
@@ -14,131 +13,12 @@ use fpga_sim::{SimNetwork, ThreadOptions};
 
 use crate::cards::{self, peek, poke, with_channels};
 
-/// A channel of either direction.
-#[derive(Debug)]
-pub enum Channel {
-    /// Host to card.
-    H2c(H2cChannel),
-    /// Card to host.
-    C2h(C2hChannel),
-}
+pub use fpga_driver::Channel;
 
-/// Calls the method of the contained channel.
-macro_rules! forward {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        impl Channel {
-            $(
-                $(#[$doc])*
-                ///
-                /// # Errors
-                /// The channel's errors.
-                pub fn $name(&mut self, $($argument: $kind),*) -> $result {
-                    match self {
-                        Self::H2c(channel) => channel.$name($($argument),*),
-                        Self::C2h(channel) => channel.$name($($argument),*),
-                    }
-                }
-            )*
-        }
-    };
-}
-
-forward! {
-    /// Same as the channel's method.
-    submit(buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused<DmaBuffer>>;
-    /// Same as the channel's method.
-    register_memory(area: RegisteredMemory) -> Result<MemoryHandle, Refused<RegisteredMemory>>;
-    /// Same as the channel's method.
-    deregister_memory(memory: MemoryHandle) -> Result<RegisteredMemory, Error<ChannelError>>;
-    /// Same as the channel's method.
-    submit_at(memory: MemoryHandle, offset: usize, length: usize, card: CardAddr) -> Result<Ticket, Error<SubmitError>>;
-    /// Same as the channel's method.
-    submit_list(entries: &[ScatterGatherEntry]) -> Result<Ticket, Error<SubmitError>>;
-    /// Same as the channel's method.
-    poll() -> Result<usize, Error<ChannelError>>;
-    /// Same as the channel's method.
-    next_completion() -> Option<Completion>;
-    /// Same as the channel's method.
-    wait(ticket: Ticket, options: WaitOptions) -> Result<Completion, Error<ChannelError>>;
-    /// Same as the channel's method.
-    wait_ended(ticket: Ticket, options: WaitOptions) -> Result<(), Error<ChannelError>>;
-    /// Same as the channel's method.
-    cancel(ticket: Ticket) -> Result<bool, Error<ChannelError>>;
-    /// Same as the channel's method.
-    abort() -> Result<usize, Error<ChannelError>>;
-    /// Same as the channel's method.
-    arm() -> Result<(), Error<ChannelError>>;
-    /// Same as the channel's method.
-    disarm() -> Result<(), Error<ChannelError>>;
-    /// Same as the channel's method.
-    events() -> Result<ChannelEvents, Error<ChannelError>>;
-    /// Same as the channel's method.
-    try_cancel(ticket: Ticket, limit: core::time::Duration) -> Result<Option<bool>, Error<ChannelError>>;
-    /// Same as the channel's method.
-    try_abort(limit: core::time::Duration) -> Result<Option<usize>, Error<ChannelError>>;
-}
-
-impl Channel {
-    /// Same as the channel's method.
-    #[must_use]
-    pub fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
-        match self {
-            Self::H2c(channel) => channel.memory(memory),
-            Self::C2h(channel) => channel.memory(memory),
-        }
-    }
-
-    /// Same as the channel's method.
-    #[must_use]
-    pub fn ended(&self) -> u64 {
-        match self {
-            Self::H2c(channel) => channel.ended(),
-            Self::C2h(channel) => channel.ended(),
-        }
-    }
-
-    /// Same as the channel's method.
-    #[must_use]
-    pub fn has_ended(&self, ticket: Ticket) -> bool {
-        match self {
-            Self::H2c(channel) => channel.has_ended(ticket),
-            Self::C2h(channel) => channel.has_ended(ticket),
-        }
-    }
-
-    /// Same as the channel's method.
-    #[must_use]
-    pub fn in_flight(&self) -> u32 {
-        match self {
-            Self::H2c(channel) => channel.in_flight(),
-            Self::C2h(channel) => channel.in_flight(),
-        }
-    }
-
-    /// Lets time pass. A card with its own thread may need this processor to make progress.
-    pub fn relax(&self) {
-        std::thread::yield_now();
-        match self {
-            Self::H2c(channel) => channel.relax(),
-            Self::C2h(channel) => channel.relax(),
-        }
-    }
-
-    /// Runs one blocking transfer: `write_with` or `read_with`.
-    ///
-    /// # Errors
-    /// The channel's errors.
-    pub fn transfer(
-        &mut self,
-        buffer: DmaBuffer,
-        card: CardAddr,
-        options: WaitOptions,
-    ) -> Result<DmaBuffer, TransferFailed> {
-        match self {
-            Self::H2c(channel) => channel.write_with(buffer, card, options),
-            Self::C2h(channel) => channel.read_with(buffer, card, options),
-        }
-    }
+/// Lets time pass. A card with its own thread may need this processor to make progress.
+pub fn relax(channel: &Channel) {
+    std::thread::yield_now();
+    channel.relax();
 }
 
 /// Direction, run mode, and whether the card runs in its own thread.
@@ -206,12 +86,7 @@ impl TestSetup {
         number: u8,
         options: ChannelOptions,
     ) -> Result<Channel, Error<ResourceError>> {
-        let options = options.run_mode(self.mode);
-        if self.to_card() {
-            card.h2c_with(number, options).map(Channel::H2c)
-        } else {
-            card.c2h_with(number, options).map(Channel::C2h)
-        }
+        card.channel(self.direction, number, options.run_mode(self.mode))
     }
 
     /// Puts `data` at the source of a transfer between `memory` and `card`.
@@ -358,7 +233,7 @@ impl TestBed {
         let began = self.network.now();
         while self.channel.in_flight() > 0 {
             self.channel.poll().expect("polling succeeds");
-            self.channel.relax();
+            relax(&self.channel);
             let waited = self.network.now().get().saturating_sub(began.get());
             assert!(
                 u128::from(waited) < crate::TIMEOUT.as_nanos(),

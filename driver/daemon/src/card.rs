@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fpga_driver::{
-    C2hChannel, Card, CardAddr, Error, H2cChannel, MemoryHandle, ResourceError, SubmitError, WaitOptions,
+    Card, CardAddr, Channel, ChannelOptions, Direction, Error, MemoryHandle, ResourceError, SubmitError,
+    WaitOptions,
 };
 use fpga_pci::Bar;
 use fpga_registers::BarOffset;
@@ -28,6 +29,13 @@ pub enum ShareError {
     Streams,
 }
 
+/// Channel with memory for one transfer.
+#[derive(Debug)]
+struct Lane {
+    channel: Channel,
+    memory: MemoryHandle,
+}
+
 /// A card that several views access.
 ///
 /// Each access takes a channel of its direction that is free, so as many views transfer at the same time as the card has channels.
@@ -37,8 +45,8 @@ pub struct SharedCard {
     user: Option<Bar>,
     /// The user BAR has registers with addresses of host memory.
     has_ni: bool,
-    h2c: Vec<Mutex<(H2cChannel, MemoryHandle)>>,
-    c2h: Vec<Mutex<(C2hChannel, MemoryHandle)>>,
+    h2c: Vec<Mutex<Lane>>,
+    c2h: Vec<Mutex<Lane>>,
     timeout: Duration,
 }
 
@@ -52,17 +60,11 @@ impl SharedCard {
         if xdma.stream {
             return Err(ShareError::Streams);
         }
-        let (mut h2c, mut c2h) = (Vec::new(), Vec::new());
-        for number in 0..xdma.h2c_channels {
-            let mut channel = card.h2c(number)?;
-            let memory = channel.register_memory(card.registered_memory(BUFFER)?);
-            h2c.push(Mutex::new((channel, memory.map_err(|refused| refused.error)?)));
-        }
-        for number in 0..xdma.c2h_channels {
-            let mut channel = card.c2h(number)?;
-            let memory = channel.register_memory(card.registered_memory(BUFFER)?);
-            c2h.push(Mutex::new((channel, memory.map_err(|refused| refused.error)?)));
-        }
+        let lanes =
+            |direction, count| (0..count).map(|number| Lane::open(&card, direction, number)).collect();
+        let (h2c, c2h): (Result<_, ShareError>, Result<_, ShareError>) =
+            (lanes(Direction::H2c, xdma.h2c_channels), lanes(Direction::C2h, xdma.c2h_channels));
+        let (h2c, c2h) = (h2c?, c2h?);
         let has_ni = card.info().ni.is_some();
         Ok(Self { user: card.user_bar().cloned(), has_ni, h2c, c2h, timeout, card })
     }
@@ -74,20 +76,29 @@ impl SharedCard {
     }
 }
 
-/// One transfer on a channel that the caller has locked. The macro's body is that of both directions.
-macro_rules! transfer {
-    ($channel:expr, $memory:expr, $length:expr, $at:expr, $timeout:expr) => {{
-        let ticket = $channel.submit_at($memory, 0, $length, $at);
-        let waited = match ticket {
-            Ok(ticket) => $channel.wait_ended(ticket, WaitOptions::default().timeout($timeout)).err().map(|error| error.to_string()),
+impl Lane {
+    fn open(card: &Card, direction: Direction, number: u8) -> Result<Mutex<Self>, ShareError> {
+        let mut channel = card.channel(direction, number, ChannelOptions::default())?;
+        let memory = channel.register_memory(card.registered_memory(BUFFER)?);
+        Ok(Mutex::new(Self { channel, memory: memory.map_err(|refused| refused.error)? }))
+    }
+
+    /// Transfers the first `length` bytes of the memory.
+    fn transfer(&mut self, length: usize, at: CardAddr, timeout: Duration) -> Result<(), DesignError> {
+        let Self { channel, memory } = self;
+        let waited = match channel.submit_at(*memory, 0, length, at) {
+            Ok(ticket) => channel
+                .wait_ended(ticket, WaitOptions::default().timeout(timeout))
+                .err()
+                .map(|error| error.to_string()),
             Err(error) => Some(error.to_string()),
         };
         // Successes are only counted.
         let mut failure = waited;
         if failure.is_some() {
-            let _ = $channel.abort();
+            let _ = channel.abort();
         }
-        while let Some(completion) = $channel.next_completion() {
+        while let Some(completion) = channel.next_completion() {
             if let Err(fault) = completion.outcome {
                 failure.get_or_insert_with(|| fault.to_string());
             }
@@ -95,21 +106,20 @@ macro_rules! transfer {
         match failure {
             None => Ok(()),
             Some(reason) => {
-                tracing::warn!(at = %$at, length = $length, "a client's transfer failed: {reason}");
+                tracing::warn!(%at, length, "a client's transfer failed: {reason}");
                 Err(DesignError::Slave)
             }
         }
-    }};
+    }
 }
 
 impl Design for SharedCard {
     fn read(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
         for chunk in Chunks::of(access, into.len()) {
-            let mut locked = free(&self.c2h).ok_or(DesignError::Decode)?;
-            let (channel, memory) = &mut *locked;
-            transfer!(channel, *memory, chunk.length, chunk.at, self.timeout)?;
+            let mut lane = free(&self.c2h).ok_or(DesignError::Decode)?;
+            lane.transfer(chunk.length, chunk.at, self.timeout)?;
             let place = into.get_mut(chunk.offset..chunk.offset + chunk.length).ok_or(DesignError::Slave)?;
-            let bytes = channel.memory(*memory).ok_or(DesignError::Slave)?;
+            let bytes = lane.channel.memory(lane.memory).ok_or(DesignError::Slave)?;
             bytes.read(0, place).map_err(|_| DesignError::Slave)?;
         }
         Ok(())
@@ -117,12 +127,11 @@ impl Design for SharedCard {
 
     fn write(&self, access: AxiAccess, from: &[u8]) -> Result<(), DesignError> {
         for chunk in Chunks::of(access, from.len()) {
-            let mut locked = free(&self.h2c).ok_or(DesignError::Decode)?;
-            let (channel, memory) = &mut *locked;
+            let mut lane = free(&self.h2c).ok_or(DesignError::Decode)?;
             let data = from.get(chunk.offset..chunk.offset + chunk.length).ok_or(DesignError::Slave)?;
-            let bytes = channel.memory(*memory).ok_or(DesignError::Slave)?;
+            let bytes = lane.channel.memory(lane.memory).ok_or(DesignError::Slave)?;
             bytes.write(0, data).map_err(|_| DesignError::Slave)?;
-            transfer!(channel, *memory, chunk.length, chunk.at, self.timeout)?;
+            lane.transfer(chunk.length, chunk.at, self.timeout)?;
         }
         Ok(())
     }

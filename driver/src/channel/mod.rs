@@ -15,6 +15,7 @@
 //! | wait for several channels, or together with other descriptors | `arm`, `events` (a file descriptor) |
 //! | stop early | `cancel` (one transfer), `abort` (the channel), [`Card::recover`](crate::Card::recover) (the card) |
 
+mod direction;
 mod engine;
 mod future;
 mod line;
@@ -25,6 +26,8 @@ mod recover;
 mod registered;
 mod wait;
 
+use core::marker::PhantomData;
+
 use fpga_pci::{DmaBuffer, RegisteredMemory, SharedSlice};
 use fpga_registers::CardAddr;
 
@@ -34,6 +37,7 @@ use crate::error::{
 use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 
+pub use direction::{AnyDirection, C2h, FromCard, H2c, ToCard};
 pub(crate) use engine::{Engine, Side};
 pub(crate) use future::CompletionFuture;
 pub use memory::{MemoryHandle, ScatterGatherEntry};
@@ -89,8 +93,8 @@ impl Completion {
 
 /// Methods that all kinds of channels share.
 macro_rules! common {
-    ($name:ident) => {
-        impl $name {
+    ($($implementation:tt)*) => {
+        impl $($implementation)* {
             /// Returns direction and number of the channel.
             #[must_use]
             pub fn name(&self) -> ChannelName {
@@ -307,67 +311,97 @@ macro_rules! common {
 }
 pub(crate) use common;
 
-macro_rules! channel {
-    (
-        $(#[$doc:meta])* $name:ident,
-        $blocking:ident, $(#[$blocking_doc:meta])*
-        $with:ident, $(#[$with_doc:meta])*
-    ) => {
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub struct $name(pub(crate) Engine);
+/// Channel between host memory and card memory.
+///
+/// [`H2cChannel`] and [`C2hChannel`] are the types of one direction. Programs that handle both alike take channels by
+/// [`Card::channel`](crate::Card::channel), or [convert](Self::into_any) them.
+#[derive(Debug)]
+pub struct Channel<D = AnyDirection>(pub(crate) Engine, PhantomData<fn() -> D>);
 
-        common!($name);
+/// Channel from host to card (H2C).
+pub type H2cChannel = Channel<H2c>;
+/// Channel from card to host (C2H).
+pub type C2hChannel = Channel<C2h>;
 
-        impl $name {
-            /// Checks that `length` bytes at `card` lie in the card's memory. For callers that move them in several transfers: no transfer
-            /// is started if the last one would be refused. If the size of the memory is not known ([`CardInfo::ni`](crate::CardInfo::ni)
-            /// is `None` and [`OpenOptions::card_memory`](crate::OpenOptions::card_memory) is not set), only the end of the address space
-            /// is a limit, and a transfer beyond the memory fails when the card reports it.
-            ///
-            /// # Errors
-            /// [`SubmitError::CardMemory`]; [`SubmitError::Ring`] for a range that ends beyond the address space;
-            /// [`SubmitError::Misaligned`] on a channel with a fixed address.
-            pub fn check_range(&self, card: CardAddr, length: u64) -> Result<(), Error<SubmitError>> {
-                self.0.check_range(card, length).at(|| self.0.place())
-            }
+common!(<D> Channel<D>);
 
-            /// Queues a transfer of the whole buffer. The engine starts with the next [`poll`](Self::poll), so that transfers queued
-            /// together run together. Waits poll as well.
-            ///
-            /// # Errors
-            /// [`Refused`] returns the buffer. A full ring is back-pressure: poll, then submit again.
-            pub fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused<DmaBuffer>> {
-                self.0.submit_buffer(buffer, card).map_err(|refused| refused.at(|| self.0.place()))
-            }
+impl<D> Channel<D> {
+    pub(crate) const fn new(engine: Engine) -> Self {
+        Self(engine, PhantomData)
+    }
 
-            /// Queues a transfer of `length` bytes of registered memory, starting at `offset`: for small transfers at high rates.
-            ///
-            /// A success is only counted ([`ended`](Self::ended), [`has_ended`](Self::has_ended)). A transfer that fails or is cancelled
-            /// has a [`Completion`] without buffer. The call allocates nothing, takes no lock and accesses no register.
-            ///
-            /// # Errors
-            /// [`SubmitError`]; a full ring is back-pressure ([`SubmitError::is_full`]): poll, then submit again.
-            #[inline]
-            pub fn submit_at(
-                &mut self,
-                memory: MemoryHandle,
-                offset: usize,
-                length: usize,
-                card: CardAddr,
-            ) -> Result<Ticket, Error<SubmitError>> {
-                self.0.submit_at(memory, offset, length, card).at(|| self.0.place())
-            }
+    /// Returns the channel as one of any direction.
+    #[must_use]
+    pub fn into_any(self) -> Channel {
+        Channel::new(self.0)
+    }
 
-            /// Queues a scatter-gather list as one transfer, counted as by [`submit_at`](Self::submit_at). Empty entries are skipped.
-            /// Neighbouring entries that are adjacent on both sides share a descriptor.
-            ///
-            /// # Errors
-            /// As `submit_at`; [`SubmitError::Overlap`] if two entries overlap at their destination. Nothing is queued then.
-            pub fn submit_list(&mut self, pieces: &[ScatterGatherEntry]) -> Result<Ticket, Error<SubmitError>> {
-                self.0.submit_list(pieces.iter().copied()).at(|| self.0.place())
-            }
+    /// Checks that `length` bytes at `card` lie in the card's memory. For callers that move them in several transfers: no transfer
+    /// is started if the last one would be refused. If the size of the memory is not known ([`CardInfo::ni`](crate::CardInfo::ni)
+    /// is `None` and [`OpenOptions::card_memory`](crate::OpenOptions::card_memory) is not set), only the end of the address space
+    /// is a limit, and a transfer beyond the memory fails when the card reports it.
+    ///
+    /// # Errors
+    /// [`SubmitError::CardMemory`]; [`SubmitError::Ring`] for a range that ends beyond the address space;
+    /// [`SubmitError::Misaligned`] on a channel with a fixed address.
+    pub fn check_range(&self, card: CardAddr, length: u64) -> Result<(), Error<SubmitError>> {
+        self.0.check_range(card, length).at(|| self.0.place())
+    }
 
+    /// Queues a transfer of the whole buffer. The engine starts with the next [`poll`](Self::poll), so that transfers queued
+    /// together run together. Waits poll as well.
+    ///
+    /// # Errors
+    /// [`Refused`] returns the buffer. A full ring is back-pressure: poll, then submit again.
+    pub fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused<DmaBuffer>> {
+        self.0.submit_buffer(buffer, card).map_err(|refused| refused.at(|| self.0.place()))
+    }
+
+    /// Queues a transfer of `length` bytes of registered memory, starting at `offset`: for small transfers at high rates.
+    ///
+    /// A success is only counted ([`ended`](Self::ended), [`has_ended`](Self::has_ended)). A transfer that fails or is cancelled
+    /// has a [`Completion`] without buffer. The call allocates nothing, takes no lock and accesses no register.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; a full ring is back-pressure ([`SubmitError::is_full`]): poll, then submit again.
+    #[inline]
+    pub fn submit_at(
+        &mut self,
+        memory: MemoryHandle,
+        offset: usize,
+        length: usize,
+        card: CardAddr,
+    ) -> Result<Ticket, Error<SubmitError>> {
+        self.0.submit_at(memory, offset, length, card).at(|| self.0.place())
+    }
+
+    /// Queues a scatter-gather list as one transfer, counted as by [`submit_at`](Self::submit_at). Empty entries are skipped.
+    /// Neighbouring entries that are adjacent on both sides share a descriptor.
+    ///
+    /// # Errors
+    /// As `submit_at`; [`SubmitError::Overlap`] if two entries overlap at their destination. Nothing is queued then.
+    pub fn submit_list(&mut self, pieces: &[ScatterGatherEntry]) -> Result<Ticket, Error<SubmitError>> {
+        self.0.submit_list(pieces.iter().copied()).at(|| self.0.place())
+    }
+
+    /// Moves the buffer's bytes in the channel's direction and waits until the transfer has ended. On timeout the transfer is cancelled.
+    ///
+    /// # Errors
+    /// [`TransferFailed`] returns the buffer unless the card may still reach it.
+    pub fn transfer(
+        &mut self,
+        buffer: DmaBuffer,
+        card: CardAddr,
+        options: WaitOptions,
+    ) -> Result<DmaBuffer, TransferFailed> {
+        self.0.blocking(buffer, card, options)
+    }
+}
+
+/// Blocking transfers under the name that fits the direction.
+macro_rules! blocking {
+    ($direction:ident, $blocking:ident, $(#[$blocking_doc:meta])* $with:ident, $(#[$with_doc:meta])*) => {
+        impl Channel<$direction> {
             $(#[$blocking_doc])*
             ///
             /// # Errors
@@ -392,17 +426,15 @@ macro_rules! channel {
     };
 }
 
-channel! {
-    /// Channel from host to card (H2C).
-    H2cChannel, write,
+blocking! {
+    H2c, write,
     /// Writes the buffer's bytes to card memory at `card` and waits until the transfer has ended.
     write_with,
     /// As [`write`](Self::write), with wait options.
 }
 
-channel! {
-    /// Channel from card to host (C2H).
-    C2hChannel, read,
+blocking! {
+    C2h, read,
     /// Fills the buffer with the bytes of card memory at `card`, and waits until the transfer has ended.
     read_with,
     /// As [`read`](Self::read), with wait options.

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use fpga_pci::DmaAccess;
+use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova, quantity};
 use fpga_ring::ring;
 
@@ -89,6 +90,14 @@ pub enum SubmitError {
         /// Size of a beat in bytes.
         width: u64,
     },
+    /// The channel moves data in the other direction.
+    #[error("channel of direction {found}: this transfer needs one of direction {needed}")]
+    Direction {
+        /// Direction of the channel.
+        found: Direction,
+        /// Direction of the transfer.
+        needed: Direction,
+    },
     /// The channel has failed and cannot be used.
     #[error(transparent)]
     Channel(#[from] ChannelError),
@@ -117,6 +126,7 @@ impl ErrorKind for SubmitError {
             Self::Channel(error) => return error.advice(),
             Self::Ring(ring::RefusalReason::Full { .. }) => Advice::TakeCompletions,
             Self::Ring(ring::RefusalReason::TooManyDescriptors { .. }) => Advice::SplitTransfer,
+            Self::Direction { .. } => Advice::text("take a channel of the other direction"),
             Self::Ring(_) => return None,
         })
     }

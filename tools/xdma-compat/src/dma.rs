@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fpga_driver::{
-    C2hChannel, C2hStream, Card, CardAddr, ChannelError, ChannelOptions, Direction, H2cChannel, H2cStream,
-    MemoryHandle, Ticket, WaitOptions,
+    C2hStream, Card, CardAddr, ChannelError, ChannelOptions, Direction, H2cStream, MemoryHandle, Ticket,
+    WaitOptions,
 };
 use fpga_pci::SharedSlice;
 use rustix::io::Errno;
@@ -83,19 +83,9 @@ pub(crate) struct Channel {
 
 #[derive(Debug)]
 enum Engine {
-    Write(H2cChannel, MemoryHandle),
-    Read(C2hChannel, MemoryHandle),
+    Memory(Mapped),
     Send(H2cStream),
     Receive(C2hStream),
-}
-
-/// Channels of both directions, as far as transfers of registered memory need them.
-trait MemoryMapped {
-    fn bytes(&self, memory: MemoryHandle, slot: Slot) -> Option<SharedSlice<'_>>;
-    fn start(&mut self, memory: MemoryHandle, slot: Slot, at: CardAddr) -> Result<Ticket, TransferError>;
-    fn end(&mut self, ticket: Ticket, request: &mut Request<'_>) -> Result<(), TransferError>;
-    /// Stops everything in flight.
-    fn stop(&mut self);
 }
 
 /// Part of the registered memory.
@@ -103,37 +93,6 @@ trait MemoryMapped {
 struct Slot {
     offset: usize,
     length: usize,
-}
-
-/// The trait's methods, which both kinds of channels have under the same names.
-macro_rules! memory_mapped {
-    ($name:ident) => {
-        impl MemoryMapped for $name {
-            fn bytes(&self, memory: MemoryHandle, slot: Slot) -> Option<SharedSlice<'_>> {
-                self.memory(memory)?.slice(slot.offset, slot.length).ok()
-            }
-
-            fn start(&mut self, memory: MemoryHandle, slot: Slot, at: CardAddr) -> Result<Ticket, TransferError> {
-                let ticket = self.submit_at(memory, slot.offset, slot.length, at).map_err(|error| failed(&error))?;
-                self.poll().map_err(|error| failed(&error))?;
-                Ok(ticket)
-            }
-
-            fn end(&mut self, ticket: Ticket, request: &mut Request<'_>) -> Result<(), TransferError> {
-                // A signal does not stop it: the card ends it soon.
-                wait_for!(self, ticket, request, |request: &mut Request<'_>| {
-                    request.wait.as_ref().is_some_and(Wait::has_ended)
-                })
-            }
-
-            fn stop(&mut self) {
-                if let Err(error) = self.abort() {
-                    tracing::warn!(channel = %self.name(), error = %error, "the engine cannot be stopped");
-                }
-                while self.next_completion().is_some() {}
-            }
-        }
-    };
 }
 
 /// Waits for a ticket, at first without giving up the turn to receive calls.
@@ -173,8 +132,37 @@ macro_rules! wait_for {
     }};
 }
 
-memory_mapped!(H2cChannel);
-memory_mapped!(C2hChannel);
+/// Memory-mapped channel and its registered memory.
+#[derive(Debug)]
+struct Mapped(fpga_driver::Channel, MemoryHandle);
+
+impl Mapped {
+    fn bytes(&self, slot: Slot) -> Option<SharedSlice<'_>> {
+        self.0.memory(self.1)?.slice(slot.offset, slot.length).ok()
+    }
+
+    fn start(&mut self, slot: Slot, at: CardAddr) -> Result<Ticket, TransferError> {
+        let ticket =
+            self.0.submit_at(self.1, slot.offset, slot.length, at).map_err(|error| failed(&error))?;
+        self.0.poll().map_err(|error| failed(&error))?;
+        Ok(ticket)
+    }
+
+    fn end(&mut self, ticket: Ticket, request: &mut Request<'_>) -> Result<(), TransferError> {
+        // A signal does not stop it: the card ends it soon.
+        wait_for!(self.0, ticket, request, |request: &mut Request<'_>| {
+            request.wait.as_ref().is_some_and(Wait::has_ended)
+        })
+    }
+
+    /// Stops everything in flight.
+    fn stop(&mut self) {
+        if let Err(error) = self.0.abort() {
+            tracing::warn!(channel = %self.0.name(), error = %error, "the engine cannot be stopped");
+        }
+        while self.0.next_completion().is_some() {}
+    }
+}
 
 impl Channel {
     pub(crate) const fn new(direction: Direction, number: u8) -> Self {
@@ -204,8 +192,8 @@ impl Channel {
             }
         };
         let result = match &mut **engine {
-            Engine::Write(channel, memory) => write(channel, *memory, request),
-            Engine::Read(channel, memory) => read(channel, *memory, request),
+            Engine::Memory(channel) if self.direction == Direction::H2c => write(channel, request),
+            Engine::Memory(channel) => read(channel, request),
             Engine::Send(stream) => send(stream, card, request),
             Engine::Receive(stream) => receive(stream, &mut self.rest, request),
         };
@@ -247,17 +235,12 @@ impl Channel {
     fn open(&self, card: &Card) -> Result<Engine, TransferError> {
         let number = self.number;
         let options = ChannelOptions::default().fixed_address(self.fixed);
-        let memory = || card.registered_memory(SLOT * SLOTS).map_err(|error| failed(&error));
         Ok(match (self.direction, card.info().xdma.stream) {
-            (Direction::H2c, false) => {
-                let mut channel = card.h2c_with(number, options).map_err(|error| failed(&error))?;
-                let memory = channel.register_memory(memory()?).map_err(|refused| failed(&refused.error))?;
-                Engine::Write(channel, memory)
-            }
-            (Direction::C2h, false) => {
-                let mut channel = card.c2h_with(number, options).map_err(|error| failed(&error))?;
-                let memory = channel.register_memory(memory()?).map_err(|refused| failed(&refused.error))?;
-                Engine::Read(channel, memory)
+            (direction, false) => {
+                let mut channel = card.channel(direction, number, options).map_err(|error| failed(&error))?;
+                let memory = card.registered_memory(SLOT * SLOTS).map_err(|error| failed(&error))?;
+                let memory = channel.register_memory(memory).map_err(|refused| failed(&refused.error))?;
+                Engine::Memory(Mapped(channel, memory))
             }
             (Direction::H2c, true) => Engine::Send(card.h2c_stream(number).map_err(|error| failed(&error))?),
             (Direction::C2h, true) => {
@@ -299,11 +282,7 @@ fn slot(number: usize, length: u64) -> Slot {
     Slot { offset: number % SLOTS * SLOT, length: usize::try_from(length).unwrap_or(SLOT).min(SLOT) }
 }
 
-fn write(
-    channel: &mut H2cChannel,
-    memory: MemoryHandle,
-    request: &mut Request<'_>,
-) -> Result<u64, TransferError> {
+fn write(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, TransferError> {
     let mut flying = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {
@@ -315,12 +294,12 @@ fn write(
                 done += length;
             }
             let slot = slot(number, chunk.length);
-            let bytes = channel.bytes(memory, slot).ok_or(Errno::NOMEM)?;
+            let bytes = channel.bytes(slot).ok_or(Errno::NOMEM)?;
             if let Err(error) = request.memory.read_shared(chunk.address, bytes) {
                 refused = Some(error);
                 break;
             }
-            flying.push_back((channel.start(memory, slot, card)?, chunk.length));
+            flying.push_back((channel.start(slot, card)?, chunk.length));
         }
         for (ticket, length) in flying.drain(..) {
             channel.end(ticket, request)?;
@@ -331,11 +310,7 @@ fn write(
     end(channel, result, done, refused)
 }
 
-fn read(
-    channel: &mut C2hChannel,
-    memory: MemoryHandle,
-    request: &mut Request<'_>,
-) -> Result<u64, TransferError> {
+fn read(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, TransferError> {
     let mut flying: VecDeque<(Ticket, Slot, Part)> = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {
@@ -346,12 +321,12 @@ fn read(
                 && let Some((number, (chunk, card))) = chunks.next()
             {
                 let slot = slot(number, chunk.length);
-                flying.push_back((channel.start(memory, slot, card)?, slot, chunk));
+                flying.push_back((channel.start(slot, card)?, slot, chunk));
             }
             let Some((ticket, slot, chunk)) = flying.pop_front() else { return Ok(()) };
             channel.end(ticket, request)?;
             if refused.is_none() {
-                let bytes = channel.bytes(memory, slot).ok_or(Errno::NOMEM)?;
+                let bytes = channel.bytes(slot).ok_or(Errno::NOMEM)?;
                 match request.memory.write_shared(chunk.address, bytes) {
                     Ok(()) => done += chunk.length,
                     Err(error) => refused = Some(error),
@@ -364,7 +339,7 @@ fn read(
 
 /// Result of a transfer in chunks: an incomplete one is a success, as for every file.
 fn end(
-    channel: &mut impl MemoryMapped,
+    channel: &mut Mapped,
     result: Result<(), TransferError>,
     done: u64,
     refused: Option<Errno>,

@@ -6,8 +6,8 @@ use std::collections::{HashMap, VecDeque};
 
 use fpga_driver::errors::ChannelFault;
 use fpga_driver::{
-    C2hChannel, C2hStream, Card, ChannelError, ChannelEvents, ChannelOptions, DmaBuffer, Error, H2cChannel,
-    H2cStream, MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions, stream::PacketFragment,
+    C2hStream, Card, ChannelError, ChannelEvents, ChannelOptions, Direction, DmaBuffer, Error, H2cStream,
+    MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions, stream::PacketFragment,
 };
 
 use crate::buffer;
@@ -90,8 +90,7 @@ impl Object for Channel {
 }
 
 pub(crate) enum Engine {
-    H2c(H2cChannel),
-    C2h(C2hChannel),
+    Memory(fpga_driver::Channel),
     H2cStream(H2cStream),
     C2hStream(Box<C2hStream>),
 }
@@ -100,8 +99,7 @@ pub(crate) enum Engine {
 macro_rules! each {
     ($engine:expr, $inner:ident => $call:expr) => {
         match $engine {
-            $crate::channel::Engine::H2c($inner) => $call,
-            $crate::channel::Engine::C2h($inner) => $call,
+            $crate::channel::Engine::Memory($inner) => $call,
             $crate::channel::Engine::H2cStream($inner) => $call,
             $crate::channel::Engine::C2hStream(_) => return Err($crate::channel::receives()),
         }
@@ -216,15 +214,6 @@ impl Channel {
         }
         Ok(first)
     }
-
-    /// Checks that no submitted transfer is in flight: a transfer that ends early aborts the engine, and theirs with it.
-    pub(crate) fn check_alone(&self) -> Result<(), Failure> {
-        if each!(&self.engine, engine => engine.in_flight() == 0 || engine.is_stopping()) {
-            return Ok(());
-        }
-        let text = "submitted transfers are in flight: wait for them, or abort them, first";
-        Err(Failure::of(Status::InUse, text))
-    }
 }
 
 /// Returns the wait of a caller, and the flag that ends it; null for that of the thread.
@@ -310,11 +299,8 @@ pub(crate) fn open(
 }
 
 fn open_memory(card: &Card, h2c: bool, number: u8, options: ChannelOptions) -> Result<Engine, Failure> {
-    Ok(if h2c {
-        Engine::H2c(card.h2c_with(number, options)?)
-    } else {
-        Engine::C2h(card.c2h_with(number, options)?)
-    })
+    let direction = if h2c { Direction::H2c } else { Direction::C2h };
+    Ok(Engine::Memory(card.channel(direction, number, options)?))
 }
 
 /// Takes a channel of a card.
@@ -364,8 +350,7 @@ impl Channel {
     fn events(&mut self) -> Result<&ChannelEvents, Failure> {
         if self.events.is_none() {
             let events: Result<_, Error<ChannelError>> = match &self.engine {
-                Engine::H2c(engine) => engine.events(),
-                Engine::C2h(engine) => engine.events(),
+                Engine::Memory(engine) => engine.events(),
                 Engine::H2cStream(engine) => engine.events(),
                 Engine::C2hStream(engine) => engine.events(),
             };
@@ -381,8 +366,7 @@ pub(crate) extern "C" fn fpga_channel_arm(channel: u64) -> Status {
     call(|| {
         handle::with(channel, |channel: &mut Channel| {
             Ok(match &mut channel.engine {
-                Engine::H2c(engine) => engine.arm(),
-                Engine::C2h(engine) => engine.arm(),
+                Engine::Memory(engine) => engine.arm(),
                 Engine::H2cStream(engine) => engine.arm(),
                 Engine::C2hStream(engine) => engine.arm(),
             }?)
@@ -396,8 +380,7 @@ pub(crate) extern "C" fn fpga_channel_disarm(channel: u64) -> Status {
     call(|| {
         handle::with(channel, |channel: &mut Channel| {
             Ok(match &mut channel.engine {
-                Engine::H2c(engine) => engine.disarm(),
-                Engine::C2h(engine) => engine.disarm(),
+                Engine::Memory(engine) => engine.disarm(),
                 Engine::H2cStream(engine) => engine.disarm(),
                 Engine::C2hStream(engine) => engine.disarm(),
             }?)

@@ -1,7 +1,9 @@
 //! Transfers: blocking copies, and submission of transfers that need no copy.
 
 use fpga_driver::backend::Bounced;
-use fpga_driver::{CardAddr, Error, ScatterGatherEntry, Ticket, TransferError, bulk, stream::PacketFragment};
+use fpga_driver::{
+    CardAddr, Direction, Error, ScatterGatherEntry, Ticket, TransferError, bulk, stream::PacketFragment,
+};
 
 use crate::call::{array, bytes, bytes_mut, call, set, set_if};
 use crate::channel::{CWait, Channel, Engine, each, receives, wait_options};
@@ -33,6 +35,15 @@ pub(crate) extern "C" fn fpga_write(
     fpga_write_with(channel, card_address, data, length, timeout_ns, core::ptr::null(), 0)
 }
 
+/// Checks that no submitted transfer is in flight: a transfer that ends early aborts the engine, and theirs with it.
+fn check_alone(engine: &fpga_driver::Channel) -> Result<(), Failure> {
+    if engine.in_flight() == 0 || engine.is_stopping() {
+        return Ok(());
+    }
+    let text = "submitted transfers are in flight: wait for them, or abort them, first";
+    Err(Failure::of(Status::InUse, text))
+}
+
 /// As [`fpga_write`], with options of the wait.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_write_with(
@@ -48,13 +59,14 @@ pub(crate) extern "C" fn fpga_write_with(
         let (wait, flag) = wait_options(timeout_ns, options, size)?;
         let mut source = Bounced::new(bytes(data, length)?);
         with_wait(channel, flag, |channel: &mut Channel| {
-            if !matches!(channel.engine, Engine::H2c(_)) {
-                return Err(Failure::argument("only a memory-mapped H2C channel can write"));
+            let refuse = || Failure::argument("only a memory-mapped H2C channel can write");
+            let Channel { card, engine: Engine::Memory(engine), .. } = channel else { return Err(refuse()) };
+            if engine.name().direction != Direction::H2c {
+                return Err(refuse());
             }
-            channel.check_alone()?;
-            let Engine::H2c(engine) = &mut channel.engine else { return Ok(()) };
+            check_alone(engine)?;
             let to = CardAddr::new(card_address);
-            Ok(bulk::write_from(&channel.card, engine, &mut source, to, length as u64, wait, &mut |_| {})?)
+            Ok(bulk::write_from(card, engine, &mut source, to, length as u64, wait, &mut |_| {})?)
         })
     })
 }
@@ -86,13 +98,14 @@ pub(crate) extern "C" fn fpga_read_with(
         let (wait, flag) = wait_options(timeout_ns, options, size)?;
         let mut sink = Bounced::new(std::io::Cursor::new(bytes_mut(data, length)?));
         with_wait(channel, flag, |channel: &mut Channel| {
-            if !matches!(channel.engine, Engine::C2h(_)) {
-                return Err(Failure::argument("only a memory-mapped C2H channel can read"));
+            let refuse = || Failure::argument("only a memory-mapped C2H channel can read");
+            let Channel { card, engine: Engine::Memory(engine), .. } = channel else { return Err(refuse()) };
+            if engine.name().direction != Direction::C2h {
+                return Err(refuse());
             }
-            channel.check_alone()?;
-            let Engine::C2h(engine) = &mut channel.engine else { return Ok(()) };
+            check_alone(engine)?;
             let from = CardAddr::new(card_address);
-            Ok(bulk::read_into(&channel.card, engine, from, length as u64, &mut sink, wait, &mut |_| {})?)
+            Ok(bulk::read_into(card, engine, from, length as u64, &mut sink, wait, &mut |_| {})?)
         })
     })
 }
@@ -114,8 +127,7 @@ pub(crate) extern "C" fn fpga_submit(
             let memory = channel.memory(own, buffer)?;
             let address = CardAddr::new(card_address);
             let submitted = match &mut channel.engine {
-                Engine::H2c(engine) => engine.submit_at(memory, offset, length, address)?,
-                Engine::C2h(engine) => engine.submit_at(memory, offset, length, address)?,
+                Engine::Memory(engine) => engine.submit_at(memory, offset, length, address)?,
                 Engine::H2cStream(engine) => engine.submit_at(memory, offset, length)?,
                 Engine::C2hStream(_) => return Err(receives()),
             };
@@ -165,8 +177,7 @@ fn submit_list(
         }
     }
     Ok(match &mut channel.engine {
-        Engine::H2c(engine) => engine.submit_list(list)?,
-        Engine::C2h(engine) => engine.submit_list(list)?,
+        Engine::Memory(engine) => engine.submit_list(list)?,
         Engine::H2cStream(engine) => engine.submit_list(fragments)?,
         Engine::C2hStream(_) => return Err(receives()),
     })

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use fpga_driver::backend::Process;
-use fpga_driver::{BarOffset, CardAddr, CardRange, CardSpec, ChannelOptions, NetworkInterface, OpenOptions};
+use fpga_driver::{
+    BarOffset, CardAddr, CardRange, CardSpec, ChannelOptions, Direction, NetworkInterface, OpenOptions,
+};
 use fpga_register_map::RegisterMap;
 use pyo3::prelude::*;
 
 use crate::bar::{Bar, BarRole};
-use crate::channel::{Channels, Shared, Side};
+use crate::channel::{Channels, Shared};
 use crate::error::{Class, Failure, at_block_end};
 use crate::memory::{Regions, brief};
 use crate::numbers;
@@ -45,7 +47,7 @@ struct Inner {
     name: String,
     card: Mutex<Option<fpga_driver::Card>>,
     /// Channels that were taken, by direction and number.
-    channels: Mutex<HashMap<(Side, u8), Slot>>,
+    channels: Mutex<HashMap<(Direction, u8), Slot>>,
     regions: Arc<Regions>,
     /// Register map that was loaded last.
     map: Mutex<Option<Arc<RegisterMap>>>,
@@ -112,7 +114,7 @@ impl CardState {
     pub(crate) fn channel(
         &self,
         py: Python<'_>,
-        key: (Side, u8),
+        key: (Direction, u8),
         options: ChannelOptions,
         exclusive: bool,
     ) -> Result<Arc<Shared>, Failure> {
@@ -231,13 +233,13 @@ impl Card {
     /// Channels from host to card.
     #[getter]
     fn h2c(&self) -> Channels {
-        Channels::new(self.0.clone(), Side::H2c)
+        Channels::new(self.0.clone(), Direction::H2c)
     }
 
     /// Channels from card to host.
     #[getter]
     fn c2h(&self) -> Channels {
-        Channels::new(self.0.clone(), Side::C2h)
+        Channels::new(self.0.clone(), Direction::C2h)
     }
 
     #[getter]

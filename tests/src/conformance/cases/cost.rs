@@ -9,7 +9,7 @@ use fpga_pci::config;
 use fpga_sim::served::MessageCount;
 
 use super::{Case, CaseContext, Verdict, case};
-use crate::bed::TestSetup;
+use crate::bed::{TestSetup, relax};
 use crate::conformance::Cost;
 use crate::conformance::case_context::{ChannelPair, Opened, long_wait};
 use crate::fault_injecting::AccessTraffic;
@@ -120,7 +120,7 @@ fn stream(lane: &mut ChannelPair, memory: fpga_driver::MemoryHandle, length: usi
             }
         }
         lane.channel.poll().expect("polling succeeds");
-        lane.channel.relax();
+        relax(&lane.channel);
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fpga_driver::{CardAddr, MemoryHandle, Ticket};
 
-use super::engine::{Engine, either};
+use super::engine::Engine;
 use super::stops::{MAX_STOP, Orphan};
 use super::work::{Step, Work};
 use crate::error::{Class, Failure};
@@ -72,7 +72,7 @@ impl BatchWork {
         let handle = engine.handle(&self.batch.place.region)?;
         for address in &self.batch.addresses.0 {
             let (address, length) = (CardAddr::new(*address), self.batch.length as u64);
-            either!(engine, channel => channel.check_range(address, length))?;
+            engine.direct.check_range(address, length)?;
         }
         Ok((handle, Use::of(&self.batch.place.region)))
     }
@@ -89,7 +89,7 @@ impl BatchWork {
         for (offset, address) in pairs {
             // The offset was checked against the memory.
             let offset = place.offset.saturating_add(usize::try_from(*offset).unwrap_or(usize::MAX));
-            let submitted = either!(engine, channel => channel.submit_at(handle, offset, *length, CardAddr::new(*address)));
+            let submitted = engine.direct.submit_at(handle, offset, *length, CardAddr::new(*address));
             match submitted {
                 Ok(ticket) => range = Some((range.map_or(ticket, |(first, _)| first), ticket)),
                 Err(error) if error.is_full() => break,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use fpga_driver::{CardAddr, ChannelOptions, RunMode};
+use fpga_driver::{CardAddr, ChannelOptions, Direction, RunMode};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use std::os::fd::RawFd;
 
 use super::batch::{Batch, BatchWork};
-use super::shared::{Shared, Side};
+use super::shared::Shared;
 use super::ticket::PyTicket;
 use super::transfer::{Move, PyTransfer};
 use crate::card::CardState;
@@ -22,20 +22,20 @@ use crate::wait::Limit;
 #[pyclass(frozen, module = "fpga_rdma")]
 pub(crate) struct Channels {
     card: CardState,
-    side: Side,
+    direction: Direction,
 }
 
 impl Channels {
-    pub(crate) const fn new(card: CardState, side: Side) -> Self {
-        Self { card, side }
+    pub(crate) const fn new(card: CardState, direction: Direction) -> Self {
+        Self { card, direction }
     }
 
     /// Checks the number of a channel.
     fn number(&self, number: i64) -> Result<u8, Failure> {
         let count = self.__len__()?;
         u8::try_from(number).ok().filter(|number| usize::from(*number) < count).ok_or_else(|| {
-            let (card, side) = (self.card.name(), self.side.name());
-            PyIndexError::new_err(format!("{card}: there is no {side}[{number}]; the card has {count}"))
+            let (card, direction) = (self.card.name(), self.direction);
+            PyIndexError::new_err(format!("{card}: there is no {direction}[{number}]; the card has {count}"))
                 .into()
         })
     }
@@ -46,9 +46,9 @@ impl Channels {
     fn __len__(&self) -> Result<usize, Failure> {
         let card = self.card.get()?;
         let xdma = &card.info().xdma;
-        Ok(match self.side {
-            Side::H2c => xdma.h2c_channels,
-            Side::C2h => xdma.c2h_channels,
+        Ok(match self.direction {
+            Direction::H2c => xdma.h2c_channels,
+            Direction::C2h => xdma.c2h_channels,
         }
         .into())
     }
@@ -59,7 +59,7 @@ impl Channels {
         #[pyo3(from_py_with = numbers::number)] number: i64,
     ) -> Result<Channel, Failure> {
         let number = self.number(number)?;
-        let shared = self.card.channel(py, (self.side, number), ChannelOptions::default(), false)?;
+        let shared = self.card.channel(py, (self.direction, number), ChannelOptions::default(), false)?;
         Ok(Channel { card: self.card.clone(), shared })
     }
 
@@ -86,13 +86,13 @@ impl Channels {
             .run_mode(mode)
             .fixed_address(fixed_address)
             .report_each(report_each);
-        let shared = self.card.channel(py, (self.side, self.number(number)?), options, true)?;
+        let shared = self.card.channel(py, (self.direction, self.number(number)?), options, true)?;
         Ok(Channel { card: self.card.clone(), shared })
     }
 
     fn __repr__(&self) -> String {
         let count = self.__len__().unwrap_or(0);
-        format!("<{count} {} channels of {}>", self.side.name(), self.card.name())
+        format!("<{count} {} channels of {}>", self.direction, self.card.name())
     }
 }
 
@@ -104,14 +104,14 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    fn check_direction(&self, side: Side) -> Result<(), Failure> {
-        if self.shared.side == side {
+    fn check_direction(&self, direction: Direction) -> Result<(), Failure> {
+        if self.shared.direction == direction {
             return Ok(());
         }
         // The channel has the other direction.
-        let (does, not) = match side {
-            Side::H2c => ("reads", "write"),
-            Side::C2h => ("writes", "read"),
+        let (does, not) = match direction {
+            Direction::H2c => ("reads", "write"),
+            Direction::C2h => ("writes", "read"),
         };
         let message = format!("{} {does} the card's memory, and does not {not} it", self.shared.label());
         Err(Failure::new(Class::Unsupported, message).on_card(self.card.name()))
@@ -148,9 +148,9 @@ impl Channel {
 
     /// The bytes of an object that this channel reads or writes.
     fn bytes(&self, object: &Bound<'_, PyAny>) -> Result<Foreign, Failure> {
-        match self.shared.side {
-            Side::H2c => Foreign::readable(object),
-            Side::C2h => Foreign::writable(object),
+        match self.shared.direction {
+            Direction::H2c => Foreign::readable(object),
+            Direction::C2h => Foreign::writable(object),
         }
     }
 
@@ -214,7 +214,7 @@ impl Channel {
         #[pyo3(from_py_with = numbers::address)] address: u64,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
-        self.check_direction(Side::H2c)?;
+        self.check_direction(Direction::H2c)?;
         self.transfer(py, Foreign::readable(data)?, address, timeout)
     }
 
@@ -226,7 +226,7 @@ impl Channel {
         #[pyo3(from_py_with = numbers::address)] address: u64,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
-        self.check_direction(Side::C2h)?;
+        self.check_direction(Direction::C2h)?;
         self.transfer(py, Foreign::writable(into)?, address, timeout)
     }
 
@@ -266,7 +266,7 @@ impl Channel {
         #[pyo3(from_py_with = numbers::length)] length: usize,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
-        self.check_direction(Side::H2c)?;
+        self.check_direction(Direction::H2c)?;
         self.batch(py, memory, offsets, addresses, length, timeout)
     }
 
@@ -280,7 +280,7 @@ impl Channel {
         #[pyo3(from_py_with = numbers::length)] length: usize,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
-        self.check_direction(Side::C2h)?;
+        self.check_direction(Direction::C2h)?;
         self.batch(py, memory, offsets, addresses, length, timeout)
     }
 
@@ -290,7 +290,7 @@ impl Channel {
         data: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = numbers::address)] address: u64,
     ) -> Result<Bound<'py, PyAny>, Failure> {
-        slf.get().check_direction(Side::H2c)?;
+        slf.get().check_direction(Direction::H2c)?;
         slf.get().task(slf.py(), Foreign::readable(data)?, address)
     }
 
@@ -300,7 +300,7 @@ impl Channel {
         into: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = numbers::address)] address: u64,
     ) -> Result<Bound<'py, PyAny>, Failure> {
-        slf.get().check_direction(Side::C2h)?;
+        slf.get().check_direction(Direction::C2h)?;
         slf.get().task(slf.py(), Foreign::writable(into)?, address)
     }
 

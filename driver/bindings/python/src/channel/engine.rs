@@ -5,31 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use fpga_driver::errors::{ChannelFault, FaultCause};
 use fpga_driver::{
-    C2hChannel, CardAddr, ChannelError, Direction, DmaBuffer, Error, H2cChannel, MemoryHandle,
-    ScatterGatherEntry, SubmitError, Ticket, TransferError,
+    CardAddr, Channel, ChannelError, Direction, DmaBuffer, Error, MemoryHandle, ScatterGatherEntry,
+    SubmitError, Ticket, TransferError,
 };
 
 use super::stops::Stops;
 use crate::error::{Class, Failure, Problem};
 use crate::memory::{Place, Region, Use};
 use crate::wait::{self, Limit, Pause};
-
-/// The driver's channel.
-pub(super) enum Direct {
-    H2c(H2cChannel),
-    C2h(C2hChannel),
-}
-
-/// Calls the same method of either direction.
-macro_rules! either {
-    ($engine:expr, $channel:ident => $call:expr) => {
-        match &mut $engine.direct {
-            $crate::channel::engine::Direct::H2c($channel) => $call,
-            $crate::channel::engine::Direct::C2h($channel) => $call,
-        }
-    };
-}
-pub(super) use either;
 
 /// How a transfer has ended: `None` for success. Shared by the engine, until then, and the ticket.
 pub(super) type Outcome = Arc<OnceLock<Option<Problem>>>;
@@ -55,7 +38,7 @@ struct Flight {
 /// Channel with the memory that is registered with it.
 pub(crate) struct Engine {
     pub(super) card: fpga_driver::Card,
-    pub(super) direct: Direct,
+    pub(super) direct: Channel,
     /// Handles of registered regions, by their numbers.
     handles: BTreeMap<u64, MemoryHandle>,
     /// Groups of transfers in flight, in submission order.
@@ -73,44 +56,38 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(card: fpga_driver::Card, direct: Direct) -> Self {
+    pub(super) fn new(card: fpga_driver::Card, direct: Channel) -> Self {
         let (handles, flights, failures) = Default::default();
         let (cause, lost, calls, stops) = Default::default();
         Self { card, direct, handles, flights, failures, cause, lost, calls, stops }
     }
 
-    pub(super) const fn direction(&self) -> Direction {
-        match self.direct {
-            Direct::H2c(_) => Direction::H2c,
-            Direct::C2h(_) => Direction::C2h,
-        }
+    pub(super) fn direction(&self) -> Direction {
+        self.direct.name().direction
     }
 
     pub(super) fn label(&self) -> String {
-        match &self.direct {
-            Direct::H2c(channel) => channel.name().to_string(),
-            Direct::C2h(channel) => channel.name().to_string(),
-        }
+        self.direct.name().to_string()
     }
 
     pub(super) fn in_flight(&mut self) -> u32 {
-        either!(self, channel => channel.in_flight())
+        self.direct.in_flight()
     }
 
     /// Number of transfers that have ended.
     pub(super) fn ended(&mut self) -> u64 {
-        either!(self, channel => channel.ended())
+        self.direct.ended()
     }
 
     /// The oldest transfer in flight.
     pub(super) fn oldest(&mut self) -> Option<Ticket> {
-        let ended = either!(self, channel => channel.ended());
+        let ended = self.direct.ended();
         (self.in_flight() > 0).then(|| Ticket::from_number(ended))
     }
 
     /// The transfer that was submitted last, if any.
     pub(super) fn last(&mut self) -> Option<Ticket> {
-        let submitted = either!(self, channel => channel.ended() + u64::from(channel.in_flight()));
+        let submitted = self.direct.ended() + u64::from(self.direct.in_flight());
         submitted.checked_sub(1).map(Ticket::from_number)
     }
 
@@ -122,8 +99,7 @@ impl Engine {
         let Some(memory) = region.dma() else {
             return Err(wait::closed("the memory's card"));
         };
-        let handle =
-            either!(self, channel => channel.register_memory(memory)).map_err(|refused| refused.error)?;
+        let handle = self.direct.register_memory(memory).map_err(|refused| refused.error)?;
         self.handles.insert(region.number, handle);
         Ok(handle)
     }
@@ -131,7 +107,7 @@ impl Engine {
     /// Deregisters a region. Returns false while a transfer uses it.
     pub(super) fn deregister(&mut self, number: u64) -> bool {
         let Some(handle) = self.handles.get(&number) else { return true };
-        match either!(self, channel => channel.deregister_memory(*handle)) {
+        match self.direct.deregister_memory(*handle) {
             Err(Error { kind: ChannelError::MemoryInUse, .. }) => false,
             // After another error the channel does not know the memory.
             _ => {
@@ -150,11 +126,10 @@ impl Engine {
     /// As [`submit`](Self::submit), for a call that keeps the memory in use itself.
     pub(super) fn submit_place(&mut self, place: &Place, card: CardAddr) -> Result<Ticket, Failure> {
         let handle = self.handle(&place.region)?;
-        let submitted = either!(self, channel => channel.submit_at(handle, place.offset, place.length, card));
-        self.or_after_poll(
-            submitted,
-            |engine| either!(engine, channel => channel.submit_at(handle, place.offset, place.length, card)),
-        )
+        let submitted = self.direct.submit_at(handle, place.offset, place.length, card);
+        self.or_after_poll(submitted, |engine| {
+            engine.direct.submit_at(handle, place.offset, place.length, card)
+        })
     }
 
     /// Queues parts of regions as one transfer.
@@ -164,9 +139,8 @@ impl Engine {
             let (memory, offset, length, card) = (self.handle(region)?, *offset, *length, *card);
             entries.push(ScatterGatherEntry { memory, offset, length, card });
         }
-        let submitted = either!(self, channel => channel.submit_list(&entries));
-        let ticket = self
-            .or_after_poll(submitted, |engine| either!(engine, channel => channel.submit_list(&entries)))?;
+        let submitted = self.direct.submit_list(&entries);
+        let ticket = self.or_after_poll(submitted, |engine| engine.direct.submit_list(&entries))?;
         Ok((ticket, self.hold(ticket, parts.iter().map(|(place, _)| Use::of(&place.region)).collect())))
     }
 
@@ -194,7 +168,7 @@ impl Engine {
 
     /// Polls, and takes what has ended. Returns the number of transfers that ended.
     pub(super) fn poll(&mut self) -> Result<usize, Failure> {
-        let ended = either!(self, channel => channel.poll());
+        let ended = self.direct.poll();
         self.settled(ended)
     }
 
@@ -206,7 +180,7 @@ impl Engine {
         {
             self.lost.get_or_insert_with(|| problem.clone());
         }
-        while let Some(done) = either!(self, channel => channel.next_completion()) {
+        while let Some(done) = self.direct.next_completion() {
             let problem = done.outcome.err().map(|fault| self.problem(done.ticket, *fault));
             if let Some(call) = self.calls.iter_mut().find(|call| call.ticket == done.ticket) {
                 call.ended = Some((done.buffer, problem));
@@ -224,7 +198,7 @@ impl Engine {
             }
         }
         while let Some(flight) = self.flights.front()
-            && either!(self, channel => channel.has_ended(flight.last))
+            && self.direct.has_ended(flight.last)
         {
             if let Some(flight) = self.flights.pop_front() {
                 // A transfer with a failure has its outcome already.
@@ -259,7 +233,7 @@ impl Engine {
     }
 
     pub(super) fn has_ended(&mut self, ticket: Ticket) -> bool {
-        either!(self, channel => channel.has_ended(ticket))
+        self.direct.has_ended(ticket)
     }
 
     /// A part of a wait until a transfer, and so every earlier one, has ended. Returns whether it has.
@@ -277,8 +251,7 @@ impl Engine {
             return self.wait_stopping(ticket, limit);
         }
         let options = limit.options();
-        let waited =
-            either!(self, channel => channel.wait_ended_unless(ticket, options, &mut || pause.is_due()));
+        let waited = self.direct.wait_ended_unless(ticket, options, &mut || pause.is_due());
         match self.settled(waited.map_err(|error| limit.in_all(error)))? {
             None => Ok(true),
             Some(waited) => {

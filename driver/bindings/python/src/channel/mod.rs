@@ -15,4 +15,4 @@ mod transfer;
 mod work;
 
 pub(crate) use class::{Channels, add};
-pub(crate) use shared::{Shared, Side};
+pub(crate) use shared::Shared;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fpga_driver::backend::Clock;
-use fpga_driver::{ChannelOptions, Ticket};
+use fpga_driver::{ChannelOptions, Direction, Ticket};
 use pyo3::prelude::*;
 
-use super::engine::{Direct, Engine, Outcome, either};
+use super::engine::{Engine, Outcome};
 use super::stops::{MAX_STOP, MIN_STOP, Orphan, STEP};
 use super::work::{Step, Work};
 use crate::card::CardState;
@@ -18,22 +18,6 @@ use crate::memory::{Regions, brief};
 use crate::owned::{Held, Owned};
 use crate::wait::{self, Limit, Pause};
 
-/// Direction of a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Side {
-    H2c,
-    C2h,
-}
-
-impl Side {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::H2c => "h2c",
-            Self::C2h => "c2h",
-        }
-    }
-}
-
 /// Time for which a query of a channel waits for the calls of other threads; then it returns the state that the last query has read.
 const LOOK: Duration = Duration::from_millis(10);
 /// Steps of a card in this thread between two turns of an event loop.
@@ -41,7 +25,7 @@ const STEPS: u32 = 64;
 
 /// Channel that Python threads share.
 pub(crate) struct Shared {
-    pub(crate) side: Side,
+    pub(crate) direction: Direction,
     pub(crate) number: u8,
     /// Name of the card.
     pub(crate) card: String,
@@ -68,18 +52,15 @@ impl Shared {
     pub(crate) fn open(
         py: Python<'_>,
         card: &CardState,
-        side: Side,
+        direction: Direction,
         number: u8,
         options: ChannelOptions,
     ) -> Result<Arc<Self>, Failure> {
         let opened = card.get()?;
-        let direct = wait::detached(py, || match side {
-            Side::H2c => opened.h2c_with(number, options).map(Direct::H2c),
-            Side::C2h => opened.c2h_with(number, options).map(Direct::C2h),
-        })?;
-        let label = format!("{}{number}", side.name());
+        let direct = wait::detached(py, || opened.channel(direction, number, options))?;
+        let label = format!("{}{number}", direction);
         let shared = Arc::new(Self {
-            side,
+            direction,
             number,
             card: card.name().to_owned(),
             regions: Arc::clone(card.regions()),
@@ -149,11 +130,11 @@ impl Shared {
     pub(super) fn step(engine: &mut Engine) -> Result<(), Failure> {
         if engine.card.clock() != Clock::Virtual {
             // An event loop polls rarely.
-            either!(engine, channel => channel.note_sleep());
+            engine.direct.note_sleep();
             return engine.poll().map(drop);
         }
         for _ in 0..STEPS {
-            either!(engine, channel => channel.relax());
+            engine.direct.relax();
             if engine.poll()? > 0 {
                 break;
             }
@@ -304,11 +285,11 @@ impl Shared {
                 // A card inside this thread works only while it is polled.
                 return Ok(None);
             }
-            let Ok(events) = either!(engine, channel => channel.events()) else { return Ok(None) };
+            let Ok(events) = engine.direct.events() else { return Ok(None) };
             let _ = events.take();
             // Queued transfers start before the channel is armed: a run clears the line.
             engine.poll()?;
-            either!(engine, channel => channel.arm())?;
+            engine.direct.arm()?;
             Ok(Some(events.as_raw_fd()))
         })?;
         Ok(armed.flatten())

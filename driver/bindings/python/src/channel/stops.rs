@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::Ticket;
 
-use super::engine::{Engine, either};
+use super::engine::Engine;
 use crate::error::{Class, Failure};
 use crate::memory::Use;
 use crate::wait::Limit;
@@ -123,7 +123,7 @@ impl Engine {
 
     fn press(&mut self) -> Result<(), Failure> {
         if self.stops.abort.is_some() {
-            let aborted = either!(self, channel => channel.try_abort(MAX_STOP));
+            let aborted = self.direct.try_abort(MAX_STOP);
             let aborted = self.settled(aborted);
             if !matches!(aborted, Ok(None)) {
                 self.stops.abort = None;
@@ -136,7 +136,7 @@ impl Engine {
             {
                 let (limit, first) = (cancel.orphan.limit, cancel.orphan.first.number());
                 let ticket = Ticket::from_number(number);
-                let cancelled = either!(self, channel => channel.try_cancel(ticket, limit));
+                let cancelled = self.direct.try_cancel(ticket, limit);
                 let cancelled = self.settled(cancelled)?;
                 if cancelled.is_none() {
                     // The engine finishes its descriptor. The others continue when it has stopped.

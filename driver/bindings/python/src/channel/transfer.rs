@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::backend::Clock;
 use fpga_driver::errors::MemoryError;
-use fpga_driver::{CardAddr, Ticket};
+use fpga_driver::{CardAddr, Direction, Ticket};
 use pyo3::prelude::*;
 
-use super::engine::{Direct, Engine, either};
+use super::engine::Engine;
 use super::shared::Shared;
 use super::stops::{MAX_STOP, Orphan};
 use super::work::{Step, Work};
@@ -111,7 +111,7 @@ impl Chunks {
     fn advance(&mut self, engine: &mut Engine, memory: &Foreign, card: CardAddr) -> Result<Step, Failure> {
         let bytes = memory.view();
         if self.submitted == 0 {
-            either!(engine, channel => channel.check_range(card, bytes.len() as u64))?;
+            engine.direct.check_range(card, bytes.len() as u64)?;
         }
         while let Some(chunk) = self.front()
             && engine.has_ended(chunk.ticket)
@@ -120,7 +120,7 @@ impl Chunks {
             let (offset, length) = (chunk.offset, chunk.length);
             self.pop();
             let buffer = buffer?;
-            if let (Direct::C2h(_), Some(buffer)) = (&engine.direct, buffer) {
+            if let (Direction::C2h, Some(buffer)) = (engine.direction(), buffer) {
                 bytes.copy_from(offset, buffer.memory(), 0, length).map_err(|error| failed(&error))?;
             }
         }
@@ -131,12 +131,12 @@ impl Chunks {
                 Err(failure) if failure.is(Class::NoMemory) && self.count > 0 => break,
                 buffer => buffer?,
             };
-            if matches!(engine.direct, Direct::H2c(_)) {
+            if matches!(engine.direction(), Direction::H2c) {
                 buffer.memory().copy_from(0, bytes, offset, length).map_err(|error| failed(&error))?;
             }
             // The whole range was checked.
             let at = card.checked_add(offset as u64).unwrap_or(card);
-            let submitted = either!(engine, channel => channel.submit(buffer, at));
+            let submitted = engine.direct.submit(buffer, at);
             let ticket = match submitted.map_err(|refused| refused.error) {
                 Ok(ticket) => ticket,
                 Err(error) if error.is_full() => {

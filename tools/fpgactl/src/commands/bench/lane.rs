@@ -5,128 +5,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use fpga_driver::{
-    C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions, Completion, Error, H2cChannel,
-    MemoryHandle, ReadVolatile, ResourceError, SharedSlice, SubmitError, Ticket, TransferError, WaitOptions,
-    WriteVolatile, backend::Bounced, bulk,
+    C2hChannel, Card, CardAddr, Channel, ChannelError, ChannelOptions, Direction, Error, H2cChannel,
+    MemoryHandle, ReadVolatile, SharedSlice, Ticket, TransferError, WaitOptions, WriteVolatile,
+    backend::Bounced, bulk, errors::CardPart,
 };
-use fpga_pci::RegisteredMemory;
 
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::stream::{Compare, Source, StreamPosition};
 
-/// Operations of both kinds of channel. Generic instead of dynamic, because this path is measured.
-pub(super) trait Channel: Sized {
-    /// Whether the engine writes host memory.
-    const TO_HOST: bool;
-
-    fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, Error<ResourceError>>;
-    fn name(&self) -> ChannelName;
-    fn register_memory(&mut self, area: RegisteredMemory) -> Result<MemoryHandle, Error<SubmitError>>;
-    fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>>;
-    fn submit_at(
-        &mut self,
-        memory: MemoryHandle,
-        offset: usize,
-        length: usize,
-        card: CardAddr,
-    ) -> Result<Ticket, Error<SubmitError>>;
-    fn poll(&mut self) -> Result<usize, Error<ChannelError>>;
-    fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), Error<ChannelError>>;
-    fn next_completion(&mut self) -> Option<Completion>;
-    fn ended(&self) -> u64;
-    /// Overwrites the memory that the engine will write.
-    fn clear(&mut self, card: &Card, memory: MemoryHandle, set: &WorkingSet) -> Result<(), CliError>;
-}
-
-macro_rules! channel {
-    ($kind:ident, $take:ident, $to_host:literal, $clear:expr) => {
-        impl Channel for $kind {
-            const TO_HOST: bool = $to_host;
-
-            fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, Error<ResourceError>> {
-                card.$take(number, options)
-            }
-
-            fn name(&self) -> ChannelName {
-                $kind::name(self)
-            }
-
-            fn register_memory(
-                &mut self,
-                area: RegisteredMemory,
-            ) -> Result<MemoryHandle, Error<SubmitError>> {
-                self.register_memory(area).map_err(|refused| refused.error)
-            }
-
-            fn memory(&self, memory: MemoryHandle) -> Option<SharedSlice<'_>> {
-                $kind::memory(self, memory)
-            }
-
-            #[inline]
-            fn submit_at(
-                &mut self,
-                memory: MemoryHandle,
-                offset: usize,
-                length: usize,
-                card: CardAddr,
-            ) -> Result<Ticket, Error<SubmitError>> {
-                $kind::submit_at(self, memory, offset, length, card)
-            }
-
-            #[inline]
-            fn poll(&mut self) -> Result<usize, Error<ChannelError>> {
-                $kind::poll(self)
-            }
-
-            fn wait_ended(
-                &mut self,
-                ticket: Ticket,
-                options: WaitOptions,
-            ) -> Result<(), Error<ChannelError>> {
-                $kind::wait_ended(self, ticket, options)
-            }
-
-            fn next_completion(&mut self) -> Option<Completion> {
-                $kind::next_completion(self)
-            }
-
-            fn ended(&self) -> u64 {
-                $kind::ended(self)
-            }
-
-            fn clear(&mut self, card: &Card, memory: MemoryHandle, set: &WorkingSet) -> Result<(), CliError> {
-                let clear: fn(&mut Self, &Card, MemoryHandle, &WorkingSet) -> Result<(), CliError> = $clear;
-                clear(self, card, memory, set)
-            }
-        }
-    };
-}
-
-channel!(H2cChannel, h2c_with, false, |channel, card, _, set| {
-    let mut zeros = Bounced::new(std::io::repeat(0));
-    let options = set.deadline.wait();
-    Ok(bulk::write_from(card, channel, &mut zeros, set.card, set.bytes(), options, &mut |_| {})?)
-});
-channel!(C2hChannel, c2h_with, true, |channel, card, memory, _| {
-    let memory = view(channel, memory, card)?;
-    memory
-        .fill(0, memory.len(), 0)
-        .map_err(|source| CliError::Memory { card: card.name().to_owned(), source })
-});
-
-fn view<'a, C: Channel>(
-    channel: &'a C,
-    memory: MemoryHandle,
-    card: &Card,
-) -> Result<SharedSlice<'a>, CliError> {
-    channel.memory(memory).ok_or_else(|| not_registered(channel, card))
-}
-
-fn not_registered<C: Channel>(channel: &C, card: &Card) -> CliError {
-    // The memory stays registered for the whole run: only a defect of this program reaches this arm.
-    let place = card.place().of_part(fpga_driver::errors::CardPart::Channel(channel.name()));
-    CliError::Dma(Error { kind: ChannelError::NotRegistered.into(), place })
+fn view<'a>(channel: &'a Channel, memory: MemoryHandle, card: &Card) -> Result<SharedSlice<'a>, CliError> {
+    // The memory stays registered for the whole run: only a defect of this program reaches the error.
+    channel.memory(memory).ok_or_else(|| {
+        let place = card.place().of_part(CardPart::Channel(channel.name()));
+        CliError::Dma(Error { kind: ChannelError::NotRegistered.into(), place })
+    })
 }
 
 /// Adjacent buffers of one size, in card memory and in host memory.
@@ -178,8 +71,9 @@ impl WorkingSet {
 
 /// Channel with its working set.
 #[derive(Debug)]
-pub(super) struct BenchChannel<C> {
-    pub(super) channel: C,
+pub(super) struct BenchChannel {
+    channel: Channel,
+    direction: Direction,
     pub(super) set: WorkingSet,
     memory: MemoryHandle,
     /// Operations submitted and completed since [`restart`](Self::restart).
@@ -194,19 +88,22 @@ pub(super) struct BenchChannel<C> {
     last: Option<Ticket>,
 }
 
-impl<C: Channel> BenchChannel<C> {
+impl BenchChannel {
     /// Takes channel `number` and fills the host memory that the engine will read.
     pub(super) fn new(
         card: &Card,
+        direction: Direction,
         number: u8,
         options: ChannelOptions,
         set: WorkingSet,
     ) -> Result<Self, CliError> {
-        let mut channel = C::take(card, number, options)?;
+        let mut channel = card.channel(direction, number, options)?;
         let length = usize::try_from(set.bytes()).unwrap_or(usize::MAX);
-        let memory = channel.register_memory(card.registered_memory(length)?).map_err(dma)?;
+        let memory =
+            channel.register_memory(card.registered_memory(length)?).map_err(|refused| dma(refused.error))?;
         let lane = Self {
             channel,
+            direction,
             set,
             memory,
             submitted: 0,
@@ -216,7 +113,7 @@ impl<C: Channel> BenchChannel<C> {
             before: 0,
             last: None,
         };
-        if !C::TO_HOST {
+        if direction == Direction::H2c {
             let source = set.content();
             let mut reader = source.open(set.deadline)?;
             let view = view(&lane.channel, memory, card)?;
@@ -227,8 +124,15 @@ impl<C: Channel> BenchChannel<C> {
         Ok(lane)
     }
 
+    const fn is_to_host(&self) -> bool {
+        matches!(self.direction, Direction::C2h)
+    }
+
     /// Compares host memory with the content, if the engine wrote it.
     pub(super) fn compare_on_host(&self, card: &Card) -> Result<(), CliError> {
+        if !self.is_to_host() {
+            return Ok(());
+        }
         let source = self.set.content();
         let mut expected = source.open(self.set.deadline)?;
         let mut compare = Compare::new(&mut expected, None, self.set.place(card));
@@ -241,7 +145,23 @@ impl<C: Channel> BenchChannel<C> {
 
     /// Overwrites the memory that the engine will write.
     pub(super) fn clear(&mut self, card: &Card) -> Result<(), CliError> {
-        self.channel.clear(card, self.memory, &self.set)
+        if self.is_to_host() {
+            let memory = view(&self.channel, self.memory, card)?;
+            return memory
+                .fill(0, memory.len(), 0)
+                .map_err(|source| CliError::Memory { card: card.name().to_owned(), source });
+        }
+        let mut zeros = Bounced::new(std::io::repeat(0));
+        let (set, options) = (self.set, self.set.deadline.wait());
+        Ok(bulk::write_from(
+            card,
+            &mut self.channel,
+            &mut zeros,
+            set.card,
+            set.bytes(),
+            options,
+            &mut |_| {},
+        )?)
     }
 
     /// Restarts the counts at zero.
@@ -322,7 +242,7 @@ mod tests {
     const SET: WorkingSet =
         WorkingSet { size: 100, slots: 700, card: CardAddr::new(0x3000), seed: 5, deadline: Deadline::NONE };
 
-    fn run<C: Channel>(card: &Card, lane: &mut BenchChannel<C>, operations: u64) {
+    fn run(card: &Card, lane: &mut BenchChannel, operations: u64) {
         let mut backoff = Backoff::new();
         while lane.done < operations {
             if lane.submitted < operations {
@@ -343,8 +263,7 @@ mod tests {
         let opened = target::open(&Target::default()).unwrap();
         let card = &opened.card;
         SET.write_to_card(card, &mut card.h2c(0).unwrap()).unwrap();
-        let mut c2h: BenchChannel<C2hChannel> =
-            BenchChannel::new(card, 0, ChannelOptions::default(), SET).unwrap();
+        let mut c2h = BenchChannel::new(card, Direction::C2h, 0, ChannelOptions::default(), SET).unwrap();
         c2h.clear(card).unwrap();
         run(card, &mut c2h, SET.slots - 1);
         let error = c2h.compare_on_host(card).unwrap_err();
@@ -353,8 +272,7 @@ mod tests {
         c2h.compare_on_host(card).unwrap();
 
         drop(c2h);
-        let mut h2c: BenchChannel<H2cChannel> =
-            BenchChannel::new(card, 0, ChannelOptions::default(), SET).unwrap();
+        let mut h2c = BenchChannel::new(card, Direction::H2c, 0, ChannelOptions::default(), SET).unwrap();
         h2c.clear(card).unwrap();
         h2c.restart();
         run(card, &mut h2c, SET.slots - 1);

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::{C2hChannel, Card, H2cChannel, Ticket, WaitMode};
+use fpga_driver::{Card, Ticket, WaitMode};
 use fpga_pci::Backoff;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::histogram::LatencyHistogram;
-use super::lane::{BenchChannel, Channel};
+use super::lane::BenchChannel;
 use super::progress::Row;
 use crate::error::CliError;
 use crate::progress::Deadline;
@@ -170,47 +170,24 @@ pub(super) struct Run {
 /// All channels, driven in turn by this thread.
 #[derive(Debug)]
 pub(super) struct BenchChannels {
-    pub(super) h2c: Vec<BenchChannel<H2cChannel>>,
-    pub(super) c2h: Vec<BenchChannel<C2hChannel>>,
+    /// Those that are measured.
+    pub(super) lanes: Vec<BenchChannel>,
     /// Channel that is kept busy and not measured (`--beside`).
-    pub(super) beside: Option<Beside>,
-}
-
-/// Channel that is kept busy.
-#[derive(Debug)]
-pub(super) enum Beside {
-    H2c(BenchChannel<H2cChannel>),
-    C2h(BenchChannel<C2hChannel>),
+    pub(super) beside: Option<BenchChannel>,
 }
 
 /// Operations in flight on the channel that is kept busy.
 const DEPTH_BESIDE: u64 = 16;
 
-impl Beside {
-    /// Tops up the operations in flight. It is polled while other channels are measured, so it never sleeps.
-    fn keep_busy(&mut self, load: &Load<'_>) -> Result<(), CliError> {
-        let load = Load { depth: DEPTH_BESIDE, batch: DEPTH_BESIDE, wait: None, ..*load };
-        match self {
-            Self::H2c(lane) => refill(lane, &load),
-            Self::C2h(lane) => refill(lane, &load),
-        }
-    }
-
-    /// Waits until nothing is in flight.
-    fn drain(&mut self, card: &Card, load: &Load<'_>) -> Result<(), CliError> {
-        match self {
-            Self::H2c(lane) => drain(card, lane, load),
-            Self::C2h(lane) => drain(card, lane, load),
-        }
-    }
-}
-
-fn refill<C: Channel>(lane: &mut BenchChannel<C>, load: &Load<'_>) -> Result<(), CliError> {
+/// Tops up the operations in flight. It is polled while other channels are measured, so it never sleeps.
+fn keep_busy(lane: &mut BenchChannel, load: &Load<'_>) -> Result<(), CliError> {
     lane.total = u64::MAX;
-    round(lane, load).map(drop)
+    let load = Load { depth: DEPTH_BESIDE, batch: DEPTH_BESIDE, wait: None, ..*load };
+    round(lane, &load).map(drop)
 }
 
-fn drain<C: Channel>(card: &Card, lane: &mut BenchChannel<C>, load: &Load<'_>) -> Result<(), CliError> {
+/// Waits until nothing is in flight.
+fn drain(card: &Card, lane: &mut BenchChannel, load: &Load<'_>) -> Result<(), CliError> {
     let mut stall = StallDetector::new();
     while lane.done < lane.submitted {
         if lane.poll()? > 0 {
@@ -224,7 +201,7 @@ fn drain<C: Channel>(card: &Card, lane: &mut BenchChannel<C>, load: &Load<'_>) -
 
 /// One round of a channel: submits up to a batch, then polls once. Returns whether there was progress.
 #[inline]
-fn round<C: Channel>(lane: &mut BenchChannel<C>, load: &Load<'_>) -> Result<bool, CliError> {
+fn round(lane: &mut BenchChannel, load: &Load<'_>) -> Result<bool, CliError> {
     let mut burst = 0;
     let mut last = None;
     while lane.submitted < lane.total && lane.submitted - lane.done < load.depth && burst < load.batch {
@@ -240,8 +217,8 @@ fn round<C: Channel>(lane: &mut BenchChannel<C>, load: &Load<'_>) -> Result<bool
 }
 
 /// Sleeps until the oldest burst completes once no more can be submitted.
-fn wait<C: Channel>(
-    lane: &mut BenchChannel<C>,
+fn wait(
+    lane: &mut BenchChannel,
     load: &Load<'_>,
     mode: WaitMode,
     last: Option<Ticket>,
@@ -299,7 +276,7 @@ impl RunEnd {
     }
 
     /// Stops submission on a channel if the end is near.
-    fn apply<C: Channel>(self, lane: &mut BenchChannel<C>, elapsed: Duration) {
+    fn apply(self, lane: &mut BenchChannel, elapsed: Duration) {
         if let Self::Time { least, .. } = self
             && lane.total > lane.submitted
             && self.is_near(elapsed, lane.submitted, lane.done)
@@ -312,41 +289,27 @@ impl RunEnd {
 impl BenchChannels {
     /// Fails if an operation of any channel failed.
     fn check(&mut self) -> Result<(), CliError> {
-        if let Some(beside) = &mut self.beside {
-            match beside {
-                Beside::H2c(lane) => lane.check_completions()?,
-                Beside::C2h(lane) => lane.check_completions()?,
-            }
-        }
-        self.h2c.iter_mut().try_for_each(BenchChannel::check_completions)?;
-        self.c2h.iter_mut().try_for_each(BenchChannel::check_completions)
+        self.beside.iter_mut().chain(&mut self.lanes).try_for_each(BenchChannel::check_completions)
     }
 
     pub(super) fn restart(&mut self) {
-        self.h2c.iter_mut().for_each(BenchChannel::restart);
-        self.c2h.iter_mut().for_each(BenchChannel::restart);
+        self.lanes.iter_mut().for_each(BenchChannel::restart);
     }
 
     pub(super) fn clear(&mut self, card: &Card) -> Result<(), CliError> {
-        self.h2c.iter_mut().try_for_each(|lane| lane.clear(card))?;
-        self.c2h.iter_mut().try_for_each(|lane| lane.clear(card))
+        self.lanes.iter_mut().try_for_each(|lane| lane.clear(card))
     }
 
     /// Drives all channels until `end`. Returns the duration.
     fn throughput(&mut self, card: &Card, load: &Load<'_>, end: RunEnd) -> Result<Duration, CliError> {
         self.restart();
         let first = end.first(load.depth);
-        self.h2c.iter_mut().for_each(|lane| lane.total = first);
-        self.c2h.iter_mut().for_each(|lane| lane.total = first);
+        self.lanes.iter_mut().for_each(|lane| lane.total = first);
         let (mut stall, mut reading) = (StallDetector::new(), ClockInterval::new());
         let began = Instant::now();
         loop {
             let (mut moved, mut open) = (false, false);
-            for lane in &mut self.h2c {
-                moved |= round(lane, load)?;
-                open |= lane.done < lane.total;
-            }
-            for lane in &mut self.c2h {
+            for lane in &mut self.lanes {
                 moved |= round(lane, load)?;
                 open |= lane.done < lane.total;
             }
@@ -354,7 +317,7 @@ impl BenchChannels {
                 break;
             }
             if let Some(beside) = &mut self.beside {
-                beside.keep_busy(load)?;
+                keep_busy(beside, load)?;
             }
             if moved {
                 stall.reset();
@@ -365,8 +328,7 @@ impl BenchChannels {
                 load.check()?;
                 let elapsed = began.elapsed();
                 reading.adapt(elapsed);
-                self.h2c.iter_mut().for_each(|lane| end.apply(lane, elapsed));
-                self.c2h.iter_mut().for_each(|lane| end.apply(lane, elapsed));
+                self.lanes.iter_mut().for_each(|lane| end.apply(lane, elapsed));
             }
         }
         let span = began.elapsed();
@@ -377,24 +339,19 @@ impl BenchChannels {
 
     /// Lets the channel that is kept busy become idle.
     fn drain_beside(&mut self, card: &Card, load: &Load<'_>) -> Result<(), CliError> {
-        self.beside.as_mut().map_or(Ok(()), |beside| beside.drain(card, load))
+        self.beside.as_mut().map_or(Ok(()), |beside| drain(card, beside, load))
     }
 
     #[cold]
     fn stall_report(&mut self, limit: Duration) -> Result<(), CliError> {
-        self.h2c
-            .iter_mut()
-            .filter(|lane| lane.done < lane.total)
-            .try_for_each(|lane| lane.stall_report(limit))?;
-        self.c2h
+        self.lanes
             .iter_mut()
             .filter(|lane| lane.done < lane.total)
             .try_for_each(|lane| lane.stall_report(limit))
     }
 
     fn submitted(&self) -> u64 {
-        let h2c = self.h2c.iter().map(|lane| lane.submitted);
-        h2c.chain(self.c2h.iter().map(|lane| lane.submitted)).sum()
+        self.lanes.iter().map(|lane| lane.submitted).sum()
     }
 
     /// Passes once over the working set of `slots` buffers. Returns the time per operation in seconds.
@@ -444,14 +401,9 @@ impl BenchChannels {
                 load.check()?;
             }
             if let Some(beside) = &mut self.beside {
-                beside.keep_busy(load)?;
+                keep_busy(beside, load)?;
             }
-            for lane in &mut self.h2c {
-                let span = one_at_a_time(card, lane, load)?;
-                spans.record(span);
-                spent = spent.saturating_add(span);
-            }
-            for lane in &mut self.c2h {
+            for lane in &mut self.lanes {
                 let span = one_at_a_time(card, lane, load)?;
                 spans.record(span);
                 spent = spent.saturating_add(span);
@@ -481,10 +433,7 @@ impl BenchChannels {
                 break;
             }
             load.check()?;
-            for lane in &mut self.h2c {
-                totals.closed_batch(card, lane, load)?;
-            }
-            for lane in &mut self.c2h {
+            for lane in &mut self.lanes {
                 totals.closed_batch(card, lane, load)?;
             }
             if totals.in_a_row >= MAX_MISSED_BATCHES {
@@ -502,11 +451,7 @@ impl BenchChannels {
 
 /// Time from before the submission to after the poll that found the operation complete, in nanoseconds.
 #[inline]
-fn one_at_a_time<C: Channel>(
-    card: &Card,
-    lane: &mut BenchChannel<C>,
-    load: &Load<'_>,
-) -> Result<u64, CliError> {
+fn one_at_a_time(card: &Card, lane: &mut BenchChannel, load: &Load<'_>) -> Result<u64, CliError> {
     let mut stall = StallDetector::new();
     let began = Instant::now();
     let ticket = lane.submit()?;
@@ -535,10 +480,10 @@ struct Totals {
 }
 
 impl Totals {
-    fn closed_batch<C: Channel>(
+    fn closed_batch(
         &mut self,
         card: &Card,
-        lane: &mut BenchChannel<C>,
+        lane: &mut BenchChannel,
         load: &Load<'_>,
     ) -> Result<(), CliError> {
         let batch = load.batch.min(load.depth);

@@ -41,7 +41,7 @@ use crate::target::{self, Opened};
 use crate::units::binary_size;
 
 use lane::{BenchChannel, WorkingSet};
-use measure::{BenchChannels, Beside, Load, clock_cost, share};
+use measure::{BenchChannels, Load, clock_cost, share};
 use progress::{Row, Rows};
 pub use report::BenchReport;
 use report::{Latency, Measured, ResultRow};
@@ -352,22 +352,17 @@ fn one(
     }
     let options = channel_options(args);
     let mut lanes = BenchChannels {
-        h2c: of(Direction::H2c)
-            .map(|(_, n, set)| BenchChannel::new(card, *n, options, *set))
-            .collect::<Result<_, _>>()?,
-        c2h: of(Direction::C2h)
-            .map(|(_, n, set)| BenchChannel::new(card, *n, options, *set))
+        lanes: of(Direction::H2c)
+            .chain(of(Direction::C2h))
+            .map(|(direction, n, set)| BenchChannel::new(card, *direction, *n, options, *set))
             .collect::<Result<_, _>>()?,
         beside: None,
     };
     if let Some(size) = args.beside {
         let set = set_beside(opened, args, &case, size, settings.deadline);
         let number = args.channels;
-        lanes.beside = Some(if case.direction == BenchDirection::C2h {
-            Beside::C2h(BenchChannel::new(card, number, options, set)?)
-        } else {
-            Beside::H2c(BenchChannel::new(card, number, options, set)?)
-        });
+        let direction = if case.direction == BenchDirection::C2h { Direction::C2h } else { Direction::H2c };
+        lanes.beside = Some(BenchChannel::new(card, direction, number, options, set)?);
     }
     let slots = slots(case.size);
     let row = rows.begin(number, case.name());
@@ -380,7 +375,7 @@ fn one(
     let run = lanes.measure(card, &load, args.seconds.mul_f64(share::THROUGHPUT), slots, estimate)?;
     let after = card.counters();
     if comparable {
-        row.pause_timer(|| lanes.c2h.iter().try_for_each(|lane| lane.compare_on_host(card)))?;
+        row.pause_timer(|| lanes.lanes.iter().try_for_each(|lane| lane.compare_on_host(card)))?;
     }
     let latency = match args.samples {
         0 => None,
