@@ -3,7 +3,7 @@
 use fpga_driver::{BarOffset, errors::MmioError};
 use pyo3::prelude::*;
 
-use crate::card::CardState;
+use crate::card_state::CardState;
 use crate::error::{Classify, Failure};
 use crate::numbers;
 

@@ -10,13 +10,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyString, PyTuple};
 use pyo3::{ffi, intern};
 
-use crate::card::{Card, CardState};
+use crate::card::Card;
+use crate::card_state::CardState;
 use crate::error::{Class, Failure, at_block_end};
 use crate::export::Export;
-use crate::foreign::Foreign;
-use crate::memory::{Region, brief};
+use crate::memory::Region;
 use crate::numbers;
-use crate::wait;
+use crate::wait::{self, brief};
 
 /// DMA memory of a card. It supports the buffer protocol, and DLPack through numpy.
 #[pyclass(frozen, weakref, module = "fpga_rdma")]
@@ -207,7 +207,7 @@ impl Buffer {
             return Ok(view.set_item(key, numbers::value::<u8>(value)?)?);
         };
         // The bytes of an object of any type, as for a transfer of it.
-        let bytes = Foreign::readable(value)?.to_vec();
+        let bytes = Export::in_order(value)?.to_vec(slf.py())?;
         let length = isize::try_from(slf.get().length).unwrap_or(isize::MAX);
         let wanted = slice.indices(length)?.slicelength;
         if wanted != bytes.len() {

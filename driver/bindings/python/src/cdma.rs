@@ -123,7 +123,7 @@ impl Card {
             Some(offset) => card.cdma_at(fpga_driver::BarOffset::new(offset)),
             None => card.cdma(),
         })?;
-        Ok(Cdma { engine: Owned::new(self.state(), "the CDMA engine", engine)? })
+        Ok(Cdma { engine: self.state().own("the CDMA engine", engine)? })
     }
 }
 

@@ -22,13 +22,13 @@ use fpga_rdma::{
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::card::{Card, CardState};
+use crate::card::Card;
+use crate::card_state::CardState;
 use crate::error::{Class, Classify, Failure, at_block_end};
-use crate::memory::brief;
 use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::record::record;
-use crate::wait::{self, Presence, SIGNAL_INTERVAL};
+use crate::wait::{self, Presence, SIGNAL_INTERVAL, brief};
 
 /// Steps of a card in virtual time for one poll by a task.
 const STEPS: usize = 64;
@@ -191,7 +191,7 @@ impl State {
             Operation::Send(_) => "the transfer",
             Operation::Read(_) => "the read",
         };
-        let operation = Owned::new(card, what, operation)?;
+        let operation = card.own(what, operation)?;
         let weak: Weak<Owned<Operation>> = Arc::downgrade(&operation);
         let mut children = brief(&self.children);
         children.retain(|child| child.strong_count() > 0);
@@ -884,7 +884,7 @@ impl Card {
         }
         let card = self.0.get()?;
         let opened = wait::detached(py, || fpga_rdma::Endpoint::open_with(&card, &options))?;
-        let endpoint = Owned::new(&self.0, "the endpoint", SharedEndpoint::from(opened))?;
+        let endpoint = self.0.own("the endpoint", SharedEndpoint::from(opened))?;
         let state = State { endpoint, children: Mutex::default(), presence: Presence::new() };
         Ok(Endpoint { card: self.0.clone(), state: Arc::new(state) })
     }

@@ -44,6 +44,15 @@ impl Export {
         }
     }
 
+    /// As [`get`](Self::get), for elements in the order of their indices.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `ValueError` for another order.
+    pub(crate) fn in_order(object: &Bound<'_, PyAny>) -> Result<Self, Failure> {
+        let export = Self::get(object)?;
+        if export.is_in_order() { Ok(export) } else { Err(out_of_order()) }
+    }
+
     /// Borrows the memory of `object` whatever its elements are.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::buffer::Buffer;
 use crate::error::Failure;
-use crate::export::{Export, out_of_order};
+use crate::export::Export;
 use crate::memory::{Place, Regions};
 
 /// Exported memory of a Python object. The exporter neither frees nor resizes it until this is dropped.
@@ -24,11 +24,7 @@ impl Foreign {
     /// # Errors
     /// `TypeError` if it has no bytes or its elements are Python objects, `ValueError` if they are not in C order.
     pub(crate) fn readable(object: &Bound<'_, PyAny>) -> Result<Self, Failure> {
-        let export = Export::get(object)?;
-        if !export.is_in_order() {
-            return Err(out_of_order());
-        }
-        Ok(Self { memory: OnceLock::new(), export })
+        Ok(Self { memory: OnceLock::new(), export: Export::in_order(object)? })
     }
 
     /// Exports the bytes of an object that the call changes.

@@ -16,7 +16,8 @@ use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::card::{Card, CardState};
+use crate::card::Card;
+use crate::card_state::CardState;
 use crate::error::{Class, Classify as _, Failure, at_block_end};
 use crate::foreign::Foreign;
 use crate::numbers;
@@ -456,7 +457,7 @@ impl Card {
         }
         let endpoint = endpoint(py, self.state())?;
         let publisher = wait::detached(py, || fpga_frames::Publisher::new(endpoint, options))?;
-        Ok(Publisher(Owned::new(self.state(), "the publisher", publisher)?))
+        Ok(Publisher(self.state().own("the publisher", publisher)?))
     }
 
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -487,7 +488,7 @@ impl Card {
                 joined
             })?;
             if let Some(subscriber) = joined {
-                let owned = Owned::new(self.state(), "the subscriber", subscriber)?;
+                let owned = self.state().own("the subscriber", subscriber)?;
                 return Ok(Subscriber(owned, self.state().clone(), Presence::new()));
             }
             for publisher in &poll {

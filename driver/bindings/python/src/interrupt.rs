@@ -10,7 +10,8 @@ use fpga_driver::{Error, UserInterrupts};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::card::{Card, CardState};
+use crate::card::Card;
+use crate::card_state::CardState;
 use crate::error::{Class, Classify, Failure, at_block_end};
 use crate::info::dataclass;
 use crate::numbers;
@@ -44,7 +45,7 @@ impl PyUserInterrupt {
         let taken = wait::detached(py, || opened.user_interrupts(&lines))?;
         let numbers: Vec<String> = lines.iter().map(u8::to_string).collect();
         let name = format!("user interrupt {}", numbers.join(", "));
-        let interrupts = Owned::new(card, name, taken)?;
+        let interrupts = card.own(name, taken)?;
         Ok(Self { card: card.clone(), lines, interrupts, presence: Presence::new() })
     }
 

@@ -11,6 +11,7 @@ mod advice;
 mod bar;
 mod buffer;
 mod card;
+mod card_state;
 mod cdma;
 mod channel;
 mod endpoint;

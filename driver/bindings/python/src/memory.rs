@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use fpga_driver::backend::Process;
 use fpga_driver::{Iova, RegisteredMemory, SharedMemory};
+use pyo3::prelude::*;
 
-use crate::channel::Shared;
+use crate::error::Failure;
+use crate::wait::brief;
 
 /// Number of the next region of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -102,17 +104,22 @@ pub(crate) struct Place {
     pub(crate) length: usize,
 }
 
+/// Channel that registers regions.
+pub(crate) trait Registrar: Send + Sync {
+    /// Deregisters a region whose object is gone: now, or with the next call if another thread uses the channel. `waits`: the call of the
+    /// other thread is waited for.
+    ///
+    /// # Errors
+    /// `OtherProcessError`; the exception of a signal handler; `InUseError` inside a call of this thread.
+    fn forget(&self, py: Python<'_>, number: u64, waits: bool) -> Result<(), Failure>;
+}
+
 /// Regions of a card, and the channels that may have registered them.
 pub(crate) struct Regions {
     /// Other processes, children of this one, find no regions, and take no lock.
     process: Process,
     by_address: Mutex<BTreeMap<usize, Arc<Region>>>,
-    channels: Mutex<Vec<Weak<Shared>>>,
-}
-
-/// Takes a lock that is held only for a moment, never during a wait.
-pub(crate) fn brief<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    channels: Mutex<Vec<Weak<dyn Registrar>>>,
 }
 
 impl Regions {
@@ -167,14 +174,14 @@ impl Regions {
     }
 
     /// Lists a channel.
-    pub(crate) fn attach(&self, channel: &Arc<Shared>) {
+    pub(crate) fn attach(&self, channel: Weak<dyn Registrar>) {
         let mut channels = brief(&self.channels);
         channels.retain(|channel| channel.strong_count() > 0);
-        channels.push(Arc::downgrade(channel));
+        channels.push(channel);
     }
 
     /// Channels that may have registered a region.
-    pub(crate) fn channels(&self) -> Vec<Arc<Shared>> {
+    pub(crate) fn channels(&self) -> Vec<Arc<dyn Registrar>> {
         brief(&self.channels).iter().filter_map(Weak::upgrade).collect()
     }
 }

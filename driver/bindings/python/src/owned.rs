@@ -5,13 +5,12 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use fpga_driver::backend::Process;
 use pyo3::prelude::*;
 
-use crate::card::CardState;
 use crate::error::{Class, Failure};
 use crate::wait::{self, Limit, Pause, SIGNAL_INTERVAL};
 
@@ -98,10 +97,10 @@ impl Drop for Wish<'_> {
 }
 
 impl<T: Send> Owned<T> {
-    /// Value that is not a part of a card by itself.
-    pub(crate) fn apart(card: &str, name: impl Into<String>, value: T) -> Self {
+    /// Value of the card with this name.
+    pub(crate) fn new(card: String, name: impl Into<String>, value: T) -> Self {
         Self {
-            card: card.to_owned(),
+            card,
             name: name.into(),
             value: Mutex::new(Some(value)),
             closing: AtomicBool::new(false),
@@ -303,19 +302,6 @@ impl<T: Send> Owned<T> {
         let value = self.take(py)?;
         py.detach(|| drop(value));
         Ok(())
-    }
-}
-
-impl<T: Send + 'static> Owned<T> {
-    /// Makes the object a part of the card.
-    ///
-    /// # Errors
-    /// `ClosedError` if the card was closed meanwhile.
-    pub(crate) fn new(card: &CardState, name: impl Into<String>, value: T) -> Result<Arc<Self>, Failure> {
-        let owned = Arc::new(Self::apart(card.name(), name, value));
-        let weak: Weak<Self> = Arc::downgrade(&owned);
-        card.adopt(weak)?;
-        Ok(owned)
     }
 }
 

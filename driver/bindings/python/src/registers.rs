@@ -10,7 +10,8 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::card::{Card, CardState};
+use crate::card::Card;
+use crate::card_state::CardState;
 use crate::error::{Class, Classify, Failure};
 use crate::export::name_of;
 use crate::info::dataclass;

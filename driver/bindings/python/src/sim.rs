@@ -15,7 +15,8 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::card::{Card, CardState};
+use crate::card::Card;
+use crate::card_state::CardState;
 use crate::error::{Class, Failure};
 use crate::foreign::Foreign;
 use crate::numbers;

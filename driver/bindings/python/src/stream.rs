@@ -16,7 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::advice::render;
-use crate::card::{Card, CardState};
+use crate::card::Card;
+use crate::card_state::CardState;
 use crate::error::{Class, Classify, Failure, at_block_end};
 use crate::foreign::Foreign;
 use crate::numbers;
@@ -110,7 +111,7 @@ impl H2cStream {
         let opened = card.get()?;
         let stream = wait::detached(py, || opened.h2c_stream(number))?;
         let sender = Sender { stream, faults: VecDeque::new(), sends: Vec::new() };
-        Ok(Self { card: card.clone(), state: Owned::new(card, format!("h2c{number}"), sender)? })
+        Ok(Self { card: card.clone(), state: card.own(format!("h2c{number}"), sender)? })
     }
 
     /// Copies a packet into a DMA buffer: one object, or the objects of a list or tuple one after the other.
@@ -342,7 +343,7 @@ impl C2hStream {
         let sleeps = stream.events().is_ok();
         let is_virtual = opened.clock() == Clock::Virtual;
         let receiver = Receiver { stream, kept: None, stopping: false, sleeps, is_virtual };
-        Ok(Self { state: Owned::new(card, format!("c2h{number}"), receiver)? })
+        Ok(Self { state: card.own(format!("c2h{number}"), receiver)? })
     }
 
     /// Waits for the next packet. `None`: the stream was stopped and has no more.

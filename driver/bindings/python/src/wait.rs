@@ -2,8 +2,8 @@
 //!
 //! Signal handlers run between the parts of a wait, while the thread holds no lock of this package: a handler may use and close every object.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fpga_driver::errors::{ErrorKind as _, MmioError};
@@ -13,7 +13,6 @@ use pyo3::prelude::*;
 
 use crate::advice::render;
 use crate::error::{Class, Classify as _, Failure};
-use crate::memory::brief;
 
 /// Interval in which a wait looks for signals.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(20);
@@ -109,6 +108,11 @@ impl Limit {
     pub(crate) fn part(&self) -> Duration {
         self.left().min(SIGNAL_INTERVAL)
     }
+}
+
+/// Takes a lock that is held only for a moment, never during a wait.
+pub(crate) fn brief<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reasons for a wait to give its turn back.

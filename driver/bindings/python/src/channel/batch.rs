@@ -5,7 +5,7 @@ use std::time::Duration;
 use fpga_driver::{CardAddr, MemoryHandle, Ticket};
 
 use super::engine::Engine;
-use super::stops::{MAX_STOP, Orphan};
+use super::engine::stops::{MAX_STOP, Orphan};
 use super::work::{Step, Work};
 use crate::error::{Class, Failure};
 use crate::memory::{Place, Use};

@@ -11,7 +11,8 @@ use super::batch::{Batch, BatchWork};
 use super::shared::Shared;
 use super::ticket::PyTicket;
 use super::transfer::{Move, PyTransfer};
-use crate::card::CardState;
+use crate::card::Card;
+use crate::card_state::CardState;
 use crate::error::{Class, Failure};
 use crate::foreign::Foreign;
 use crate::memory::Place;
@@ -26,7 +27,7 @@ pub(crate) struct Channels {
 }
 
 impl Channels {
-    pub(crate) const fn new(card: CardState, direction: Direction) -> Self {
+    const fn new(card: CardState, direction: Direction) -> Self {
         Self { card, direction }
     }
 
@@ -238,7 +239,7 @@ impl Channel {
         let (channel, py) = (slf.get(), slf.py());
         let place = channel.place(memory)?;
         let submitted = channel.shared.with(py, |engine| engine.submit(&place, CardAddr::new(address)))?;
-        Ok(PyTicket::new(slf.clone().unbind(), submitted, place.length))
+        Ok(PyTicket::new((slf, &channel.shared), submitted, place.length))
     }
 
     fn submit_list(
@@ -253,7 +254,7 @@ impl Channel {
         let parts = parts.iter().map(place).collect::<Result<Vec<_>, _>>()?;
         let length = parts.iter().map(|(place, _)| place.length).sum();
         let submitted = channel.shared.with(py, |engine| engine.submit_list(&parts))?;
-        Ok(PyTicket::new(slf.clone().unbind(), submitted, length))
+        Ok(PyTicket::new((slf, &channel.shared), submitted, length))
     }
 
     #[pyo3(signature = (memory, offsets, addresses, length, timeout = Some(10.0)))]
@@ -363,6 +364,21 @@ impl Channel {
             Err(failure) => return Err(failure),
         };
         Ok(format!("<Channel {} of {}: {state}>", self.shared.label(), self.card.name()))
+    }
+}
+
+#[pymethods]
+impl Card {
+    /// Channels from host to card.
+    #[getter]
+    fn h2c(&self) -> Channels {
+        Channels::new(self.state().clone(), Direction::H2c)
+    }
+
+    /// Channels from card to host.
+    #[getter]
+    fn c2h(&self) -> Channels {
+        Channels::new(self.state().clone(), Direction::C2h)
     }
 }
 

@@ -1,5 +1,7 @@
 //! A channel and its transfers of registered memory.
 
+pub(super) mod stops;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
@@ -9,10 +11,10 @@ use fpga_driver::{
     SubmitError, Ticket, TransferError,
 };
 
-use super::stops::Stops;
 use crate::error::{Class, Failure, Problem};
 use crate::memory::{Place, Region, Use};
 use crate::wait::{self, Limit, Pause};
+use stops::Stops;
 
 /// How a transfer has ended: `None` for success. Shared by the engine, until then, and the ticket.
 pub(super) type Outcome = Arc<OnceLock<Option<Problem>>>;

@@ -9,10 +9,9 @@ mod batch;
 mod class;
 mod engine;
 mod shared;
-mod stops;
 mod ticket;
 mod transfer;
 mod work;
 
-pub(crate) use class::{Channels, add};
+pub(crate) use class::add;
 pub(crate) use shared::Shared;

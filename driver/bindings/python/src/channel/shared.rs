@@ -2,21 +2,20 @@
 
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use fpga_driver::backend::Clock;
 use fpga_driver::{ChannelOptions, Direction, Ticket};
 use pyo3::prelude::*;
 
+use super::engine::stops::{MAX_STOP, MIN_STOP, Orphan, STEP};
 use super::engine::{Engine, Outcome};
-use super::stops::{MAX_STOP, MIN_STOP, Orphan, STEP};
 use super::work::{Step, Work};
-use crate::card::CardState;
 use crate::error::{Class, Failure};
-use crate::memory::{Regions, brief};
+use crate::memory::{Regions, Registrar};
 use crate::owned::{Held, Owned};
-use crate::wait::{self, Limit, Pause};
+use crate::wait::{self, Limit, Pause, brief};
 
 /// Time for which a query of a channel waits for the calls of other threads; then it returns the state that the last query has read.
 const LOOK: Duration = Duration::from_millis(10);
@@ -51,25 +50,25 @@ impl Shared {
     /// Takes a channel of a card.
     pub(crate) fn open(
         py: Python<'_>,
-        card: &CardState,
-        direction: Direction,
-        number: u8,
+        opened: fpga_driver::Card,
+        regions: &Arc<Regions>,
+        (direction, number): (Direction, u8),
         options: ChannelOptions,
     ) -> Result<Arc<Self>, Failure> {
-        let opened = card.get()?;
         let direct = wait::detached(py, || opened.channel(direction, number, options))?;
         let label = format!("{}{number}", direction);
         let shared = Arc::new(Self {
             direction,
             number,
-            card: card.name().to_owned(),
-            regions: Arc::clone(card.regions()),
-            engine: Owned::apart(card.name(), label, Engine::new(opened, direct)),
+            card: opened.name().to_owned(),
+            regions: Arc::clone(regions),
+            engine: Owned::new(opened.name().to_owned(), label, Engine::new(opened, direct)),
             in_flight: AtomicU32::new(0),
             has_left: AtomicBool::new(false),
             left: Mutex::default(),
         });
-        card.regions().attach(&shared);
+        let own: Weak<Self> = Arc::downgrade(&shared);
+        regions.attach(own);
         Ok(shared)
     }
 
@@ -321,10 +320,10 @@ impl Shared {
             self.has_left.store(true, Ordering::Release);
         }
     }
+}
 
-    /// Deregisters a region whose object is gone: now, or with the next call if another thread uses the channel. `waits`: the call of the
-    /// other thread is waited for.
-    pub(crate) fn forget(&self, py: Python<'_>, number: u64, waits: bool) -> Result<(), Failure> {
+impl Registrar for Shared {
+    fn forget(&self, py: Python<'_>, number: u64, waits: bool) -> Result<(), Failure> {
         if !self.regions.is_own() {
             return Ok(());
         }

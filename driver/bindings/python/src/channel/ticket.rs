@@ -1,9 +1,10 @@
 //! Tickets of submitted transfers.
 
+use std::sync::Arc;
+
 use fpga_driver::Ticket;
 use pyo3::prelude::*;
 
-use super::class::Channel;
 use super::engine::Outcome;
 use super::shared::Shared;
 use crate::error::Failure;
@@ -12,7 +13,8 @@ use crate::wait::Limit;
 /// A submitted transfer.
 #[pyclass(name = "Ticket", frozen, module = "fpga_rdma")]
 pub(crate) struct PyTicket {
-    channel: Py<Channel>,
+    channel: Py<PyAny>,
+    shared: Arc<Shared>,
     ticket: Ticket,
     /// Set when the transfer has ended.
     outcome: Outcome,
@@ -20,8 +22,13 @@ pub(crate) struct PyTicket {
 }
 
 impl PyTicket {
-    pub(super) fn new(channel: Py<Channel>, (ticket, outcome): (Ticket, Outcome), nbytes: usize) -> Self {
-        Self { channel, ticket, outcome, nbytes }
+    /// Ticket of a channel, and of its Python object.
+    pub(super) fn new(
+        (channel, shared): (&Bound<'_, PyAny>, &Arc<Shared>),
+        (ticket, outcome): (Ticket, Outcome),
+        nbytes: usize,
+    ) -> Self {
+        Self { channel: channel.clone().unbind(), shared: Arc::clone(shared), ticket, outcome, nbytes }
     }
 
     /// How the transfer has ended, as far as the channel was polled.
@@ -33,7 +40,7 @@ impl PyTicket {
 #[pymethods]
 impl PyTicket {
     #[getter]
-    fn channel(&self, py: Python<'_>) -> Py<Channel> {
+    fn channel(&self, py: Python<'_>) -> Py<PyAny> {
         self.channel.clone_ref(py)
     }
 
@@ -53,14 +60,14 @@ impl PyTicket {
             return Ok(true);
         }
         // Where other threads have the channel, one of them polls it.
-        self.channel.get().shared.look(py, |engine| engine.poll())?;
+        self.shared.look(py, |engine| engine.poll())?;
         Ok(self.outcome.get().is_some())
     }
 
     #[pyo3(signature = (timeout = Some(10.0)))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Result<(), Failure> {
         let mut limit = Limit::new(timeout)?;
-        let waited = self.channel.get().shared.turns(py, &mut limit, |engine, limit, pause| {
+        let waited = self.shared.turns(py, &mut limit, |engine, limit, pause| {
             if !engine.wait_part(self.ticket, limit, pause)? {
                 return Ok(None);
             }
@@ -79,13 +86,13 @@ impl PyTicket {
         if self.outcome.get().is_some() {
             return Ok(false);
         }
-        self.channel.get().shared.cancel(py, self.ticket, &self.outcome)
+        self.shared.cancel(py, self.ticket, &self.outcome)
     }
 
     /// Polls. Returns true if the transfer has succeeded, `None` if it is in flight.
     fn _poll(&self, py: Python<'_>) -> Result<Option<bool>, Failure> {
         if self.outcome.get().is_none() {
-            let polled = self.channel.get().shared.look(py, |engine| {
+            let polled = self.shared.look(py, |engine| {
                 Shared::step(engine)?;
                 if engine.is_stopping() {
                     engine.press_on()?;
@@ -108,7 +115,7 @@ impl PyTicket {
     }
 
     fn __repr__(&self) -> String {
-        let channel = &self.channel.get().shared;
+        let channel = &self.shared;
         format!(
             "<Ticket {} of {} {}: {} bytes>",
             self.ticket.number(),

@@ -9,8 +9,8 @@ use fpga_driver::{CardAddr, Direction, Ticket};
 use pyo3::prelude::*;
 
 use super::engine::Engine;
+use super::engine::stops::{MAX_STOP, Orphan};
 use super::shared::Shared;
-use super::stops::{MAX_STOP, Orphan};
 use super::work::{Step, Work};
 use crate::error::{Class, Failure};
 use crate::foreign::Foreign;

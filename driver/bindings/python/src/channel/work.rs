@@ -5,7 +5,7 @@ use std::time::Duration;
 use fpga_driver::Ticket;
 
 use super::engine::Engine;
-use super::stops::{MAX_STOP, MIN_STOP, Orphan};
+use super::engine::stops::{MAX_STOP, MIN_STOP, Orphan};
 use crate::error::Failure;
 
 /// State of a work.

@@ -4,28 +4,28 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::Ticket;
 
-use super::engine::Engine;
+use super::Engine;
 use crate::error::{Class, Failure};
 use crate::memory::Use;
 use crate::wait::Limit;
 
 /// Time for an engine to stop, as for the driver's `cancel`: the longest descriptor on the slowest link.
-pub(super) const MAX_STOP: Duration = Duration::from_secs(2);
+pub(in crate::channel) const MAX_STOP: Duration = Duration::from_secs(2);
 /// Time for which a call waits for an engine to stop, at least.
-pub(super) const MIN_STOP: Duration = Duration::from_millis(25);
+pub(in crate::channel) const MIN_STOP: Duration = Duration::from_millis(25);
 /// Time after which a wait for a transfer that is being cancelled ends, although the engine has not stopped.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Pause between two checks of an engine that is to stop.
-pub(super) const STEP: Duration = Duration::from_micros(50);
+pub(in crate::channel) const STEP: Duration = Duration::from_micros(50);
 
 /// Transfers of a call that has ended early: consecutive ones, to be cancelled.
-pub(super) struct Orphan {
-    pub(super) first: Ticket,
-    pub(super) last: Ticket,
+pub(in crate::channel) struct Orphan {
+    pub(in crate::channel) first: Ticket,
+    pub(in crate::channel) last: Ticket,
     /// Time for the engine to stop; then the channel counts as hung.
-    pub(super) limit: Duration,
+    pub(in crate::channel) limit: Duration,
     /// Declared for its drop: the memory is in use until the transfers have ended.
-    pub(super) _memory: Option<Use>,
+    pub(in crate::channel) _memory: Option<Use>,
 }
 
 struct Cancel {
@@ -39,14 +39,14 @@ struct Cancel {
 
 /// Cancellations and an abort in progress.
 #[derive(Default)]
-pub(super) struct Stops {
+pub(in crate::channel) struct Stops {
     cancels: Vec<Cancel>,
     abort: Option<Instant>,
 }
 
 impl Stops {
     /// Whether the call of the transfer has ended, so that no caller waits for its outcome.
-    pub(super) fn is_given_up(&self, ticket: Ticket) -> bool {
+    pub(in crate::channel) fn is_given_up(&self, ticket: Ticket) -> bool {
         self.cancels
             .iter()
             .any(|cancel| cancel.given_up && cancel.orphan.first <= ticket && ticket <= cancel.orphan.last)
@@ -65,12 +65,12 @@ impl Stops {
 
 impl Engine {
     #[inline]
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(in crate::channel) fn is_stopping(&self) -> bool {
         !self.stops.cancels.is_empty() || self.stops.abort.is_some()
     }
 
     /// Takes over the transfers of a call that has ended.
-    pub(super) fn adopt(&mut self, orphan: Orphan) {
+    pub(in crate::channel) fn adopt(&mut self, orphan: Orphan) {
         for number in (orphan.first.number()..=orphan.last.number()).rev() {
             let ticket = Ticket::from_number(number);
             self.forget(ticket);
@@ -89,21 +89,21 @@ impl Engine {
     }
 
     /// Begins to cancel transfers.
-    pub(super) fn begin_cancel(&mut self, orphan: Orphan, given_up: bool) {
+    pub(in crate::channel) fn begin_cancel(&mut self, orphan: Orphan, given_up: bool) {
         let next = Some(orphan.last.number());
         self.stops.cancels.push(Cancel { orphan, next, began: Instant::now(), given_up });
     }
 
-    pub(super) fn begin_abort(&mut self) {
+    pub(in crate::channel) fn begin_abort(&mut self) {
         self.stops.abort.get_or_insert_with(Instant::now);
     }
 
-    pub(super) const fn is_aborting(&self) -> bool {
+    pub(in crate::channel) const fn is_aborting(&self) -> bool {
         self.stops.abort.is_some()
     }
 
     /// Whether the transfer is still to be cancelled.
-    pub(super) fn is_cancelling(&self, ticket: Ticket) -> bool {
+    pub(in crate::channel) fn is_cancelling(&self, ticket: Ticket) -> bool {
         let holds = |cancel: &Cancel| cancel.orphan.first <= ticket && ticket <= cancel.orphan.last;
         self.stops.cancels.iter().any(|cancel| holds(cancel) && cancel.next.is_some())
     }
@@ -112,7 +112,7 @@ impl Engine {
     ///
     /// # Errors
     /// Errors of the channel.
-    pub(super) fn press_on(&mut self) -> Result<(), Failure> {
+    pub(in crate::channel) fn press_on(&mut self) -> Result<(), Failure> {
         let pressed = self.press();
         // Transfers that have ended were settled.
         let mut cancels = std::mem::take(&mut self.stops.cancels);
@@ -154,7 +154,11 @@ impl Engine {
 
     /// A part of a wait while something is being stopped.
     #[cold]
-    pub(super) fn wait_stopping(&mut self, ticket: Ticket, limit: &mut Limit) -> Result<bool, Failure> {
+    pub(in crate::channel) fn wait_stopping(
+        &mut self,
+        ticket: Ticket,
+        limit: &mut Limit,
+    ) -> Result<bool, Failure> {
         self.press_on()?;
         self.poll()?;
         if self.has_ended(ticket) {
