@@ -105,11 +105,19 @@ struct Package {
     targets: Vec<Target>,
 }
 
-/// A library, program, test, benchmark or example.
+/// A library, program, test, benchmark, example or build script.
 #[derive(Debug, Deserialize)]
 struct Target {
     kind: Vec<String>,
     src_path: PathBuf,
+}
+
+impl Target {
+    /// Whether it is a library or a program, of whatever form.
+    fn is_product(&self) -> bool {
+        const OTHERS: [&str; 4] = ["test", "bench", "example", "custom-build"];
+        !self.kind.iter().any(|kind| OTHERS.contains(&kind.as_str()))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -143,10 +151,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GraphError> {
         return Err(GraphError::Wrong(wrong));
     }
     let targets = metadata.packages.iter().flat_map(|package| &package.targets);
+    let products: Vec<&Target> = targets.filter(|target| target.is_product()).collect();
     let mut found = Vec::new();
-    for target in targets.filter(|target| target.kind.iter().any(|kind| kind == "lib" || kind == "bin")) {
+    for target in &products {
         found.extend(cycles::of(root, &target.src_path)?);
     }
+    println!(
+        "cycles of files: {} in {} libraries and programs; skipped: tests, benchmarks, examples, build scripts",
+        found.len(),
+        products.len()
+    );
     if found.is_empty() { Ok(()) } else { Err(GraphError::Cycles(found)) }
 }
 
@@ -325,5 +339,17 @@ mod tests {
              fpga-protocol  -> fpga-firmware\n\
              fpga-pci       -> fpga-registers, fpga-firmware (tests only)\n"
         );
+    }
+
+    #[test]
+    fn graph_library_of_each_form_is_product() {
+        let target = |kind: &str| Target { kind: vec![kind.to_owned()], src_path: PathBuf::new() };
+        assert!(
+            ["lib", "rlib", "cdylib", "staticlib", "proc-macro", "bin"]
+                .map(target)
+                .iter()
+                .all(Target::is_product)
+        );
+        assert!(!["test", "bench", "example", "custom-build"].map(target).iter().any(Target::is_product));
     }
 }
