@@ -78,7 +78,7 @@ impl Ring {
 }
 
 /// Parameters that are measured together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) ring: Ring,
     pub(crate) size: u64,

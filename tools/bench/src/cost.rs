@@ -7,7 +7,6 @@
 use super::BenchError;
 use super::cells::{Cell, Setting};
 use super::cpu_sample::CpuSample;
-use super::log::{Log, Program};
 use super::placement::{CpuPlacement, PlacementLatencies};
 use super::programs::{Amount, DriverProgram, Peer};
 use super::record::{Record, Run};
@@ -16,8 +15,8 @@ use super::record::{Record, Run};
 const AMOUNT: Amount = Amount { seconds: 0.2, samples: 0, batches: 5_000 };
 /// Maximum operation size that is measured: the cost of submission does not depend on the size.
 const MAX_OPERATION_BYTES: u64 = 64;
-/// Maximum number of runs tried for each run wanted.
-const MAX_TRIES_PER_RUN: usize = 12;
+/// Number of runs tried in the time of a pair: they are short.
+const RUNS_PER_PAIR: usize = 3;
 /// Ratio to the fastest arithmetic seen above which the core counts as shared with foreign load.
 const BUSY_CPU_RATIO: f64 = 1.1;
 
@@ -64,21 +63,15 @@ pub(super) fn in_regime(
 pub(super) fn costs(
     setting: &Setting,
     cells: &[Cell],
-    wanted: usize,
+    [wanted, tries]: [usize; 2],
     ours: &DriverProgram,
     peer: Option<&Peer>,
     mut quickest_ns: f64,
-    log: &mut Log,
 ) -> Result<Vec<Cost>, BenchError> {
     let small = cells.iter().filter(|cell| cell.size <= MAX_OPERATION_BYTES);
-    let runs = |cell: &Cell| Cost {
-        cell: *cell,
-        ours: log.runs(cell, Program::Ours),
-        peer: log.runs(cell, Program::Peer),
-    };
-    let mut all: Vec<Cost> = small.map(runs).collect();
-    quickest_ns = quickest_ns.min(quickest(all.iter().flat_map(Cost::samples)));
-    for round in 1..=wanted * MAX_TRIES_PER_RUN {
+    let mut all: Vec<Cost> =
+        small.map(|cell| Cost { cell: *cell, ours: Vec::new(), peer: Vec::new() }).collect();
+    for round in 1..=wanted * tries * RUNS_PER_PAIR {
         let seen = quickest_ns;
         let is_open = |cost: &Cost| !cost.is_done(wanted, &setting.limits, seen, peer.is_some());
         let open = all.iter().filter(|cost| is_open(cost)).count();
@@ -90,11 +83,11 @@ pub(super) fn costs(
             let before = CpuSample::sample(setting.cpus)?;
             let record = ours.run(setting, &cost.cell, &AMOUNT)?;
             let between = CpuSample::sample(setting.cpus)?;
-            cost.ours.extend(log.run(cost.cell, Program::Ours, run([before, between], &record))?);
+            cost.ours.extend(run([before, between], &record));
             if let Some(peer) = peer {
                 let record = peer.run(setting, &cost.cell, &AMOUNT)?;
                 let after = CpuSample::sample(setting.cpus)?;
-                cost.peer.extend(log.run(cost.cell, Program::Peer, run([between, after], &record))?);
+                cost.peer.extend(run([between, after], &record));
             }
             quickest_ns = quickest_ns.min(quickest(cost.samples()));
         }

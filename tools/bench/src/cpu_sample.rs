@@ -10,8 +10,6 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
 use super::ping::{PingError, one_way_ns, pin};
 use super::statistics::median;
 
@@ -20,7 +18,7 @@ const PASSES: u32 = 160;
 /// Number of bursts; the median counts.
 const BURSTS: usize = 60;
 /// One sample of the two CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CpuSample {
     /// One-way latency of a cache line between them, in nanoseconds.
     pub(crate) one_way_ns: f64,

@@ -47,9 +47,9 @@ pub(crate) struct MachineFigures {
     pub(crate) placement: Option<PlacementSummary>,
     /// CPU placement around the benchmarks of the packages; `None`: it changed, or they were skipped.
     pub(crate) building_blocks_placement: Option<CpuPlacement>,
-    pub(crate) throughput: Vec<Throughput>,
-    pub(crate) latency: Vec<Latency>,
-    pub(crate) cpu_time: Vec<CpuTime>,
+    pub(crate) throughput: Vec<Row<Throughput>>,
+    pub(crate) latency: Vec<Row<Latency>>,
+    pub(crate) cpu_time: Vec<Row<CpuTime>>,
     pub(crate) channels: Vec<Channels>,
     pub(crate) building_blocks: Vec<Benchmark>,
 }
@@ -78,16 +78,18 @@ pub(crate) struct Key {
     pub(crate) placement: CpuPlacement,
 }
 
-/// Row with a key.
-pub(crate) trait Row {
-    fn key(&self) -> Key;
+/// Figures with their parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row<T> {
+    #[serde(flatten)]
+    pub(crate) key: Key,
+    #[serde(flatten)]
+    pub(crate) figures: T,
 }
 
 /// Throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Throughput {
-    #[serde(flatten)]
-    pub(crate) key: Key,
     pub(crate) gb_per_s: Figure,
     /// Rate divided by that of the fastest plain copy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,8 +104,6 @@ pub(crate) struct Throughput {
 /// Latency of one operation at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
-    #[serde(flatten)]
-    pub(crate) key: Key,
     pub(crate) ours: Percentiles,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<Percentiles>,
@@ -121,29 +121,9 @@ pub(crate) struct Percentiles {
 /// CPU time of an operation on the submitting CPU, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CpuTime {
-    #[serde(flatten)]
-    pub(crate) key: Key,
     pub(crate) ours_ns: Figure,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peer_ns: Option<Figure>,
-}
-
-impl Row for Throughput {
-    fn key(&self) -> Key {
-        self.key
-    }
-}
-
-impl Row for Latency {
-    fn key(&self) -> Key {
-        self.key
-    }
-}
-
-impl Row for CpuTime {
-    fn key(&self) -> Key {
-        self.key
-    }
 }
 
 /// Quantity of the page about channels.

@@ -14,7 +14,6 @@ mod cost;
 mod cpu_sample;
 mod data;
 mod goals;
-mod log;
 mod machine;
 mod measure;
 mod micro;
@@ -38,7 +37,6 @@ use clap::Parser as _;
 use cells::Setting;
 use cpu_sample::CpuSample;
 use data::MachineFigures;
-use log::Log;
 use options::Options;
 use placement::{CpuPlacement, PlacementLatencies};
 use programs::{DriverProgram, Peer};
@@ -53,8 +51,6 @@ enum BenchError {
     Program(#[from] programs::ProgramError),
     #[error(transparent)]
     Micro(#[from] micro::MicroError),
-    #[error(transparent)]
-    Log(#[from] log::LogError),
     #[error(transparent)]
     Data(#[from] data::DataError),
     #[error(transparent)]
@@ -82,14 +78,20 @@ fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
     if !options.render {
         let figures = measured(root, &target.join("bench"), options)?;
         if !options.write {
-            for (_, text) in pages::all(&[figures]).into_iter().filter(|(path, _)| path.ends_with(".md")) {
+            let failed = |source| BenchError::File { path: root.to_owned(), source };
+            for (_, text) in pages::all(root, &[figures])
+                .map_err(failed)?
+                .into_iter()
+                .filter(|(path, _)| path.ends_with(".md"))
+            {
                 print!("{text}");
             }
             return Ok(());
         }
         data::write(root, &figures)?;
     }
-    for (name, text) in pages::all(&data::read_all(root)?) {
+    let failed = |source| BenchError::File { path: root.to_owned(), source };
+    for (name, text) in pages::all(root, &data::read_all(root)?).map_err(failed)? {
         let path = root.join(name);
         std::fs::write(&path, text).map_err(|source| BenchError::File { path, source })?;
     }
@@ -107,22 +109,20 @@ fn measured(root: &Path, scratch: &Path, options: &Options) -> Result<MachineFig
     let (commit, mut facts) = (machine::commit(root), machine::machine(cpus));
     let peer = if options.peer { Some(Peer::build(root, scratch)?) } else { None };
     let mut measurement = Measurement::default();
-    let wanted = usize::from(options.pairs);
+    let wanted = [options.pairs, options.tries].map(usize::from);
     if !options.no_pairs {
         let ours = match &options.fpgactl {
             Some(program) => DriverProgram::existing(program)?,
             None => DriverProgram::build(root)?,
         };
         facts.extend(machine::copy_routines(&ours.copy_choices()?));
-        let programs = [Some(ours.program()), peer.as_ref().map(Peer::program)];
-        let mut log = Log::open(scratch, &setting, programs, options.resume)?;
         let cells = options::cells(options);
         let peer = peer.as_ref();
-        measurement.measured = measure::pairs(&setting, &cells, wanted, &ours, peer, &mut log)?;
-        measurement.answered = measure::questions(&setting, wanted, &ours, &mut log)?;
+        measurement.measured = measure::pairs(&setting, &cells, wanted, &ours, peer)?;
+        measurement.answered = measure::questions(&setting, wanted, &ours)?;
         let pairs = measurement.measured.iter().flat_map(|measured| &measured.pairs);
         let quickest = cost::quickest(pairs.flat_map(|pair| &pair.looks));
-        measurement.cost = cost::costs(&setting, &cells, wanted, &ours, peer, quickest, &mut log)?;
+        measurement.cost = cost::costs(&setting, &cells, wanted, &ours, peer, quickest)?;
     }
     if !options.no_micro {
         let before = CpuSample::sample(cpus)?;

@@ -5,14 +5,10 @@ use std::fmt::Write as _;
 use super::BenchError;
 use super::cells::{Cell, Setting, size_text};
 use super::cpu_sample::CpuSample;
-use super::log::Log;
 use super::placement::CpuPlacement;
 use super::programs::{Amount, DriverProgram, Peer};
 use super::questions::{Question, Trial};
 use super::runs::{Measured, Pair, Verdict};
-
-/// Maximum number of pairs tried for each pair wanted; a size may end with fewer.
-const MAX_TRIES_PER_PAIR: usize = 4;
 
 /// All trials of a question.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,14 +44,13 @@ fn amount(setting: &Setting, size: u64) -> Amount {
 pub(crate) fn pairs(
     setting: &Setting,
     cells: &[Cell],
-    wanted: usize,
+    [wanted, tries]: [usize; 2],
     ours: &DriverProgram,
     peer: Option<&Peer>,
-    log: &mut Log,
 ) -> Result<Vec<Measured>, BenchError> {
     let mut all: Vec<Measured> =
-        cells.iter().map(|cell| Measured { cell: *cell, pairs: log.pairs(cell) }).collect();
-    for round in 1..=wanted * MAX_TRIES_PER_PAIR {
+        cells.iter().map(|cell| Measured { cell: *cell, pairs: Vec::new() }).collect();
+    for round in 1..=wanted * tries {
         let open = all.iter().filter(|measured| !measured.is_done(wanted, setting)).count();
         if open == 0 {
             break;
@@ -64,7 +59,6 @@ pub(crate) fn pairs(
         for measured in all.iter_mut().filter(|measured| !measured.is_done(wanted, setting)) {
             let pair = one_pair(setting, &measured.cell, ours, peer)?;
             eprintln!("  {}", progress(&measured.cell, &pair, setting));
-            log.pair(measured.cell, &pair)?;
             measured.pairs.push(pair);
         }
     }
@@ -116,12 +110,11 @@ fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
 /// Runs one trial per question and round.
 pub(crate) fn questions(
     setting: &Setting,
-    wanted: usize,
+    [wanted, tries]: [usize; 2],
     ours: &DriverProgram,
-    log: &mut Log,
 ) -> Result<Vec<Answered>, BenchError> {
-    let mut all = Question::ALL.map(|question| Answered { question, trials: log.trials(question) });
-    for round in 1..=wanted * MAX_TRIES_PER_PAIR {
+    let mut all = Question::ALL.map(|question| Answered { question, trials: Vec::new() });
+    for round in 1..=wanted * tries {
         let open = all.iter().filter(|answered| !answered.is_done(wanted, setting)).count();
         if open == 0 {
             break;
@@ -132,7 +125,6 @@ pub(crate) fn questions(
             let sample = || CpuSample::sample(setting.cpus).map_err(BenchError::from);
             let trial = question.one_trial(setting, ours, sample)?;
             eprintln!("  {question:?}: {}", question.verdict(&trial, setting).name());
-            log.trial(question, &trial)?;
             answered.trials.push(trial);
         }
     }

@@ -46,18 +46,17 @@ pub(crate) struct Options {
     /// Skip the runs of fpgactl and of the peer
     #[arg(long)]
     pub(crate) no_pairs: bool,
-    /// Continue the previous measurement, which must have used the same programs and options: for a machine on which few pairs
-    /// agree
-    #[arg(long)]
-    pub(crate) resume: bool,
+    /// Number of pairs tried for each pair wanted: more for a machine on which few pairs agree
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) tries: u16,
     /// Replace the file of this machine in docs/benchmarks/machines, and write BENCHMARKS.md and its pages
     #[arg(long)]
     pub(crate) write: bool,
     /// Write BENCHMARKS.md and its pages from the files in docs/benchmarks/machines, without measuring
-    #[arg(long, conflicts_with_all = ["write", "check", "peer", "resume"])]
+    #[arg(long, conflicts_with_all = ["write", "check", "peer"])]
     pub(crate) render: bool,
     /// Compare this machine with wide limits, in at most 40 seconds: finds loss of speed, not figures. Exit status 3: it has one CPU only
-    #[arg(long, conflicts_with_all = ["write", "peer", "resume"])]
+    #[arg(long, conflicts_with_all = ["write", "peer"])]
     pub(crate) check: bool,
     /// fpgactl to measure [default: it is built; with --check, target/release/fpgactl]
     #[arg(long, value_name = "FILE", conflicts_with = "write")]
@@ -96,12 +95,11 @@ pub(crate) fn command(options: &Options) -> String {
     flag(options.peer, "peer");
     flag(options.no_pairs, "no-pairs");
     flag(options.no_micro, "no-micro");
-    flag(options.resume, "resume");
     flag(options.write, "write");
     let sizes: Vec<String> = options.sizes.iter().map(|size| size.0.to_string()).collect();
     let directions: Vec<&str> = options.direction.iter().map(|direction| direction.name()).collect();
     let rings: Vec<&str> = options.ring.iter().map(|ring| ring.name()).collect();
-    words.push(format!("--pairs {} --sizes {}", options.pairs, sizes.join(",")));
+    words.push(format!("--pairs {} --tries {} --sizes {}", options.pairs, options.tries, sizes.join(",")));
     words.push(format!("--direction {} --ring {}", directions.join(","), rings.join(",")));
     words.push(format!("--depth {} --near {} --far {}", options.depth, options.near, options.far));
     words.extend(options.seconds.map(|seconds| format!("--seconds {seconds}")));

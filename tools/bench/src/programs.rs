@@ -56,10 +56,6 @@ fn output_of(program: &str, args: &[&str]) -> Option<String> {
 pub(crate) const PEER_FLAGS: [&str; 3] = ["-O3", "-march=native", "-DALLOW_EXPERIMENTAL_API"];
 
 impl Peer {
-    pub(crate) fn program(&self) -> &Path {
-        &self.program
-    }
-
     /// Builds the peer below `scratch`.
     pub(crate) fn build(root: &Path, scratch: &Path) -> Result<Self, ProgramError> {
         let missing = |missing| ProgramError::NoDpdk { missing };
@@ -147,10 +143,6 @@ struct Built {
 }
 
 impl DriverProgram {
-    pub(crate) fn program(&self) -> &Path {
-        &self.program
-    }
-
     /// Builds `fpgactl` in release mode.
     pub(crate) fn build(root: &Path) -> Result<Self, ProgramError> {
         let failed = |reason: String| ProgramError::Build { what: "fpgactl", reason };

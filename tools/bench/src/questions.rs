@@ -1,7 +1,5 @@
 //! Runs of this project's program alone: several channels, small operations beside large ones, one CPU.
 
-use serde::{Deserialize, Serialize};
-
 use super::cells::Setting;
 use super::cpu_sample::CpuSample;
 use super::programs::{DriverProgram, ProgramError};
@@ -18,8 +16,7 @@ const SECONDS: f64 = 0.5;
 const LATENCY_SECONDS: f64 = 1.0;
 
 /// Question that two runs answer, or one on one CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     /// Four channels per direction against one.
     Channels,
@@ -30,7 +27,7 @@ pub(crate) enum Question {
 }
 
 /// Answer of one trial: the runs, and samples of the CPUs around them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Trial {
     pub(crate) looks: Vec<CpuSample>,
     /// Run to compare with; `None` on one CPU, whose limit is the plain copy.

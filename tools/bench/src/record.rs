@@ -1,6 +1,6 @@
 //! Results of one run of either program, parsed from its JSON output.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::cpu_sample::CpuSample;
 
@@ -8,7 +8,7 @@ use super::cpu_sample::CpuSample;
 const SCHEMA_VERSION: u32 = 1;
 
 /// One run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Record {
     pub(crate) ops_per_s: f64,
     pub(crate) gb_per_s: f64,
@@ -21,14 +21,14 @@ pub(crate) struct Record {
 }
 
 /// CPU time of one run of one program, with samples of the CPUs before and after it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Run {
     pub(super) looks: [CpuSample; 2],
     pub(super) ns_per_op: f64,
 }
 
 /// Latency of one operation at a time, in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Latency {
     pub(crate) p50_ns: f64,
     pub(crate) p99_ns: f64,

@@ -1,7 +1,5 @@
 //! Runs with samples of the CPUs around them, and whether they count.
 
-use serde::{Deserialize, Serialize};
-
 use super::cells::{Cell, Setting};
 use super::cpu_sample::CpuSample;
 use super::placement::CpuPlacement;
@@ -12,7 +10,7 @@ use super::record::Record;
 pub(crate) const BUSY_CPUS: f64 = 1.9;
 
 /// One run of each program, and samples of the CPUs before, between and after.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pair {
     pub(crate) looks: Vec<CpuSample>,
     pub(crate) ours: Record,

@@ -34,11 +34,6 @@ impl Figure {
         Some(Self { median, least, most, runs: values.len() })
     }
 
-    /// Formats as `median (least-most; runs)`, scaled, with `digits` decimal places.
-    pub(crate) fn text(&self, scale: f64, digits: usize) -> String {
-        format!("{:.digits$} {}", self.median / scale, self.spread(scale, digits))
-    }
-
     /// Formats as `(least-most; runs)`.
     pub(crate) fn spread(&self, scale: f64, digits: usize) -> String {
         format!("({:.digits$}-{:.digits$}; {})", self.least / scale, self.most / scale, self.runs)
@@ -68,6 +63,6 @@ mod tests {
         assert_eq!(Figure::of([1.234_567_8]).map(|figure| figure.median), Some(1.2346));
         let figure = Figure::of([3e6, 1e6, 2e6]).unwrap();
         assert_eq!((figure.median, figure.least, figure.most), (2e6, 1e6, 3e6));
-        assert_eq!(figure.text(1e6, 1), "2.0 (1.0-3.0; 3)");
+        assert_eq!(figure.spread(1e6, 1), "(1.0-3.0; 3)");
     }
 }

@@ -4,7 +4,7 @@ use super::cells::Setting;
 use super::cost::{self, Cost};
 use super::cpu_sample::CpuSample;
 use super::data::{
-    ChannelQuantity, Channels, CpuTime, Key, Latency, MachineFigures, Percentiles, PlacementSummary,
+    ChannelQuantity, Channels, CpuTime, Key, Latency, MachineFigures, Percentiles, PlacementSummary, Row,
     Throughput, VERSION,
 };
 use super::machine::Facts;
@@ -75,19 +75,19 @@ impl Measurement {
     }
 
     /// One row per cell and placement that has pairs.
-    fn rows<T>(&self, setting: &Setting, row: fn(Key, &[&Pair]) -> Option<T>) -> Vec<T> {
+    fn rows<T>(&self, setting: &Setting, of: fn(&[&Pair]) -> Option<T>) -> Vec<Row<T>> {
         let rows = self.measured.iter().flat_map(|measured| {
             CpuPlacement::ALL.into_iter().filter_map(move |placement| {
                 let pairs: Vec<&Pair> = measured.of(placement, setting).collect();
                 let cell = measured.cell;
                 let key = Key { ring: cell.ring, size: cell.size, direction: cell.direction, placement };
-                row(key, &pairs)
+                of(&pairs).map(|figures| Row { key, figures })
             })
         });
         rows.collect()
     }
 
-    fn cpu_time(&self, setting: &Setting) -> Vec<CpuTime> {
+    fn cpu_time(&self, setting: &Setting) -> Vec<Row<CpuTime>> {
         let looks = self.pairs().flat_map(|pair| &pair.looks);
         let samples: Vec<&CpuSample> = looks.chain(self.cost.iter().flat_map(Cost::samples)).collect();
         let quickest = cost::quickest(samples);
@@ -97,7 +97,8 @@ impl Measurement {
             CpuPlacement::ALL.into_iter().filter_map(move |placement| {
                 let cell = cost.cell;
                 let key = Key { ring: cell.ring, size: cell.size, direction: cell.direction, placement };
-                Some(CpuTime { key, ours_ns: of(&cost.ours, placement)?, peer_ns: of(&cost.peer, placement) })
+                let (ours_ns, peer_ns) = (of(&cost.ours, placement)?, of(&cost.peer, placement));
+                Some(Row { key, figures: CpuTime { ours_ns, peer_ns } })
             })
         });
         rows.collect()
@@ -108,9 +109,8 @@ fn peers<'a>(pairs: &'a [&Pair]) -> impl Iterator<Item = &'a Record> {
     pairs.iter().filter_map(|pair| pair.peer.as_ref())
 }
 
-fn throughput(key: Key, pairs: &[&Pair]) -> Option<Throughput> {
+fn throughput(pairs: &[&Pair]) -> Option<Throughput> {
     Some(Throughput {
-        key,
         gb_per_s: Figure::of(pairs.iter().map(|pair| pair.ours.gb_per_s))?,
         copy_share: Figure::of(pairs.iter().filter_map(|pair| pair.ours.copy_share())),
         peer_gb_per_s: Figure::of(peers(pairs).map(|peer| peer.gb_per_s)),
@@ -118,9 +118,9 @@ fn throughput(key: Key, pairs: &[&Pair]) -> Option<Throughput> {
     })
 }
 
-fn latency(key: Key, pairs: &[&Pair]) -> Option<Latency> {
+fn latency(pairs: &[&Pair]) -> Option<Latency> {
     let ours = percentiles(pairs.iter().map(|pair| &pair.ours))?;
-    Some(Latency { key, ours, peer: percentiles(peers(pairs)) })
+    Some(Latency { ours, peer: percentiles(peers(pairs)) })
 }
 
 fn percentiles<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Percentiles> {

@@ -87,11 +87,11 @@ fn figures() -> MachineFigures {
 fn summary_rates_are_medians_per_placement() {
     let rows = figures().throughput;
     assert_eq!(rows.len(), 2);
-    let near = &rows[0];
+    let near = &rows[0].figures;
     let ratio = near.peer_ratio.unwrap();
     assert_eq!((ratio.median, ratio.least, ratio.most, ratio.runs), (3.0, 2.0, 4.0, 3));
     assert_eq!((near.gb_per_s.median, near.copy_share.map(|share| share.median)), (5.76, Some(0.576)));
-    assert_eq!((rows[1].key.placement, rows[1].gb_per_s.median), (CpuPlacement::NoSharedCache, 0.64));
+    assert_eq!((rows[1].key.placement, rows[1].figures.gb_per_s.median), (CpuPlacement::NoSharedCache, 0.64));
 }
 
 #[test]
@@ -105,10 +105,13 @@ fn summary_pairs_are_counted_by_verdict() {
 #[test]
 fn summary_latency_and_cpu_time_have_peer() {
     let figures = figures();
-    let latency = &figures.latency[0];
+    let latency = &figures.latency[0].figures;
     assert_eq!((latency.ours.p99_ns.median, latency.peer.unwrap().p999_ns.median), (220.0, 2160.0));
     let [cost] = figures.cpu_time.as_slice() else { panic!("{:?}", figures.cpu_time) };
-    assert_eq!((cost.ours_ns.median, cost.ours_ns.runs, cost.peer_ns.unwrap().runs), (17.0, 3, 1));
+    assert_eq!(
+        (cost.figures.ours_ns.median, cost.figures.ours_ns.runs, cost.figures.peer_ns.unwrap().runs),
+        (17.0, 3, 1)
+    );
 }
 
 #[test]
