@@ -27,127 +27,72 @@ pub(in crate::commands) struct NodeStats {
     pub(in crate::commands) driver: Option<DriverStats>,
 }
 
-/// Counters of the network interface since its reset.
-#[derive(Debug, Serialize)]
-pub(in crate::commands) struct NiStats {
-    pub(in crate::commands) rx_packets: u32,
-    pub(in crate::commands) tx_packets: u32,
-    pub(in crate::commands) duplicates: u32,
-    pub(in crate::commands) registrations: u32,
-    pub(in crate::commands) completions: u32,
-    pub(in crate::commands) escape_hits: u32,
-    pub(in crate::commands) escape_dropped: u32,
-    pub(in crate::commands) registry_full: u32,
-    pub(in crate::commands) bad_crc: u32,
-    pub(in crate::commands) bad_packet: u32,
-    pub(in crate::commands) violations: u32,
-    pub(in crate::commands) tombstone_hits: u32,
-    pub(in crate::commands) expired: u32,
-    pub(in crate::commands) nacks_sent: u32,
-    pub(in crate::commands) acks_sent: u32,
-    pub(in crate::commands) link_inquiries_sent: u32,
-    pub(in crate::commands) link_passive_received: u32,
-    pub(in crate::commands) link_active_sent: u32,
-    pub(in crate::commands) link_active_received: u32,
-    pub(in crate::commands) link_slow_sent: u32,
-    pub(in crate::commands) link_slow_received: u32,
-    pub(in crate::commands) rates_lowered: u32,
-    pub(in crate::commands) rates_raised: u32,
-    pub(in crate::commands) link_events_dropped: u32,
-    pub(in crate::commands) registry_in_use: u32,
-    pub(in crate::commands) registry_high_water: u32,
-    pub(in crate::commands) escape_in_use: u32,
-    pub(in crate::commands) escape_high_water: u32,
+/// Declares counters of one report: those of `$from` with the same names, then others with their values.
+macro_rules! stats {
+    ($(#[$doc:meta])* $name:ident: $number:ty, $from:ident: $kind:ty { $($same:ident),* } $(, $argument:ident: $other:ty)* {
+        $($(#[$note:meta])* $field:ident = $value:expr,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Serialize)]
+        pub(in crate::commands) struct $name {
+            $(pub(in crate::commands) $same: $number,)*
+            $($(#[$note])* pub(in crate::commands) $field: $number,)*
+        }
+
+        impl $name {
+            fn new($from: &$kind $(, $argument: $other)*) -> Self {
+                Self { $($same: $from.$same,)* $($field: $value,)* }
+            }
+        }
+    };
 }
 
-/// Counters of the driver since the endpoint was opened.
-#[derive(Debug, Serialize)]
-pub(in crate::commands) struct DriverStats {
-    pub(in crate::commands) packets: u64,
-    pub(in crate::commands) retransmits: u64,
-    pub(in crate::commands) acknowledged: u64,
-    pub(in crate::commands) stale_answers: u64,
-    pub(in crate::commands) busy_answers: u64,
-    /// Start packets that a busy receiver refused and that released their op number for others.
-    pub(in crate::commands) yielded: u64,
-    pub(in crate::commands) refusals: u64,
-    pub(in crate::commands) timeouts: u64,
-    /// Timeouts of packets that wait for the start packet of their segment; only the start packet was retransmitted.
-    pub(in crate::commands) deferred: u64,
-    pub(in crate::commands) segments: u64,
-    pub(in crate::commands) completed: u64,
-    pub(in crate::commands) failed: u64,
-    pub(in crate::commands) events: u64,
-    pub(in crate::commands) notifications: u64,
-    pub(in crate::commands) windows: u64,
-    pub(in crate::commands) faults: u64,
-    /// Number of times that the copy engine ran past the end of its chain and was reset.
-    pub(in crate::commands) chain_overruns: u64,
-    pub(in crate::commands) reads_served: u64,
-    pub(in crate::commands) reads_refused: u64,
+stats! {
+    /// Counters of the network interface since its reset.
+    NiStats: u32, counters: ReceiveCounters {
+        rx_packets, tx_packets, duplicates, registrations, completions, escape_hits, escape_dropped,
+        registry_full, bad_crc, bad_packet, violations, tombstone_hits, expired, nacks_sent, acks_sent,
+        link_inquiries_sent, link_passive_received, link_active_sent, link_active_received, link_slow_sent,
+        link_slow_received, rates_lowered, rates_raised, link_events_dropped
+    }, registry: (u32, u32), escape: (u32, u32) {
+        registry_in_use = registry.0,
+        registry_high_water = registry.1,
+        escape_in_use = escape.0,
+        escape_high_water = escape.1,
+    }
+}
+
+stats! {
+    /// Counters of the driver since the endpoint was opened.
+    DriverStats: u64, counters: EndpointCounters {} {
+        packets = counters.sender.packets,
+        retransmits = counters.sender.retransmits,
+        acknowledged = counters.sender.acknowledged,
+        stale_answers = counters.sender.stale,
+        busy_answers = counters.sender.busy,
+        /// Start packets that a busy receiver refused and that released their op number for others.
+        yielded = counters.sender.yielded,
+        refusals = counters.sender.refused,
+        timeouts = counters.sender.timeouts,
+        /// Timeouts of packets that wait for the start packet of their segment; only the start packet was retransmitted.
+        deferred = counters.sender.deferred,
+        segments = counters.sender.segments,
+        completed = counters.sender.completed,
+        failed = counters.sender.failed,
+        events = counters.events,
+        notifications = counters.notifications,
+        windows = counters.windows,
+        faults = counters.faults,
+        /// Number of times that the copy engine ran past the end of its chain and was reset.
+        chain_overruns = counters.chain_overruns,
+        reads_served = counters.reads_served,
+        reads_refused = counters.reads_refused,
+    }
 }
 
 impl NiStats {
     fn read(tables: &ReceiveTables) -> Result<Self, CliError> {
-        let ReceiveCounters {
-            rx_packets,
-            tx_packets,
-            duplicates,
-            registrations,
-            completions,
-            escape_hits,
-            escape_dropped,
-            registry_full,
-            bad_crc,
-            bad_packet,
-            violations,
-            tombstone_hits,
-            expired,
-            nacks_sent,
-            acks_sent,
-            link_inquiries_sent,
-            link_passive_received,
-            link_active_sent,
-            link_active_received,
-            link_slow_sent,
-            link_slow_received,
-            rates_lowered,
-            rates_raised,
-            link_events_dropped,
-            ..
-        } = tables.counters()?;
-        let (registry_in_use, registry_high_water) = tables.registry_occupancy()?;
-        let (escape_in_use, escape_high_water) = tables.escape_occupancy()?;
-        Ok(Self {
-            rx_packets,
-            tx_packets,
-            duplicates,
-            registrations,
-            completions,
-            escape_hits,
-            escape_dropped,
-            registry_full,
-            bad_crc,
-            bad_packet,
-            violations,
-            tombstone_hits,
-            expired,
-            nacks_sent,
-            acks_sent,
-            link_inquiries_sent,
-            link_passive_received,
-            link_active_sent,
-            link_active_received,
-            link_slow_sent,
-            link_slow_received,
-            rates_lowered,
-            rates_raised,
-            link_events_dropped,
-            registry_in_use,
-            registry_high_water,
-            escape_in_use,
-            escape_high_water,
-        })
+        Ok(Self::new(&tables.counters()?, tables.registry_occupancy()?, tables.escape_occupancy()?))
     }
 
     fn rows(&self) -> [(&'static str, String); 10] {
@@ -211,31 +156,6 @@ impl NiStats {
 }
 
 impl DriverStats {
-    fn new(counters: &EndpointCounters) -> Self {
-        let sender = &counters.sender;
-        Self {
-            packets: sender.packets,
-            retransmits: sender.retransmits,
-            acknowledged: sender.acknowledged,
-            stale_answers: sender.stale,
-            busy_answers: sender.busy,
-            yielded: sender.yielded,
-            refusals: sender.refused,
-            timeouts: sender.timeouts,
-            deferred: sender.deferred,
-            segments: sender.segments,
-            completed: sender.completed,
-            failed: sender.failed,
-            events: counters.events,
-            notifications: counters.notifications,
-            windows: counters.windows,
-            faults: counters.faults,
-            chain_overruns: counters.chain_overruns,
-            reads_served: counters.reads_served,
-            reads_refused: counters.reads_refused,
-        }
-    }
-
     fn rows(&self) -> [(&'static str, String); 6] {
         [
             (
