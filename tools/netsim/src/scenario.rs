@@ -164,6 +164,18 @@ pub struct CopyStage {
     pub windows: u32,
 }
 
+/// Declares setters that are named after their field.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident: $type:ty;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $field(mut self, $field: $type) -> Self {
+            self.$field = $field;
+            self
+        }
+    )*};
+}
+
 impl Scenario {
     /// Creates a scenario of one transfer of `length` bytes between two hosts, with the defaults above.
     #[must_use]
@@ -205,11 +217,41 @@ impl Scenario {
         }
     }
 
-    /// Sets the scheme.
-    #[must_use]
-    pub fn scheme(mut self, scheme: Scheme) -> Self {
-        self.scheme = scheme;
-        self
+    setters! {
+        /// Sets the scheme.
+        scheme: Scheme;
+        /// Sets the number of path identifiers of each sender, 1 to 256.
+        paths: u16;
+        /// Makes switches not support link feedback.
+        plain_switches: Vec<PlainSwitch>;
+        /// Sets the congestion windows of the senders.
+        congestion: Option<CongestionConfig>;
+        /// Sets the topology.
+        topology: Topology;
+        /// Sets the choice among several shortest routes.
+        routing: Routing;
+        /// Sets the traffic.
+        flows: Vec<Flow>;
+        /// Sets the rate of each link.
+        rate: BitRate;
+        /// Sets the delay from one end of a link to the other.
+        delay: Nanos;
+        /// Sets the queue of each link in bytes.
+        queue: u64;
+        /// Sets the order of delivery.
+        order: Order;
+        /// Sets the impairments of data packets.
+        data: Conditions;
+        /// Sets the impairments of acknowledgements, refusals and notices.
+        control: Conditions;
+        /// Sets the seed of all random numbers.
+        seed: u64;
+        /// Sets the notifier of the receiving application.
+        notify: Notify;
+        /// Sets the configuration of the registry scheme's sender.
+        sender: SenderConfig;
+        /// Sets the configuration of the registry scheme's receiver.
+        receiver: ReceiverConfig;
     }
 
     /// Sets the message schemes' parameters, and with them the scheme.
@@ -227,48 +269,6 @@ impl Scenario {
         self
     }
 
-    /// Sets the number of path identifiers of each sender, 1 to 256.
-    #[must_use]
-    pub fn paths(mut self, paths: u16) -> Self {
-        self.paths = paths;
-        self
-    }
-
-    /// Makes switches not support link feedback.
-    #[must_use]
-    pub fn plain_switches(mut self, switches: Vec<PlainSwitch>) -> Self {
-        self.plain_switches = switches;
-        self
-    }
-
-    /// Sets the congestion windows of the senders.
-    #[must_use]
-    pub fn congestion(mut self, congestion: Option<CongestionConfig>) -> Self {
-        self.congestion = congestion;
-        self
-    }
-
-    /// Sets the topology.
-    #[must_use]
-    pub fn topology(mut self, topology: Topology) -> Self {
-        self.topology = topology;
-        self
-    }
-
-    /// Sets the choice among several shortest routes.
-    #[must_use]
-    pub fn routing(mut self, routing: Routing) -> Self {
-        self.routing = routing;
-        self
-    }
-
-    /// Sets the traffic.
-    #[must_use]
-    pub fn flows(mut self, flows: Vec<Flow>) -> Self {
-        self.flows = flows;
-        self
-    }
-
     /// Sets the traffic to `length` bytes from each host to another one, each of which receives once: every route across the network is
     /// used.
     #[must_use]
@@ -283,76 +283,6 @@ impl Scenario {
     #[must_use]
     pub fn incast(self, senders: u32, length: u64) -> Self {
         self.flows((1..=senders).map(|host| Flow::new(host, 0, length)).collect())
-    }
-
-    /// Sets the rate of each link.
-    #[must_use]
-    pub fn rate(mut self, rate: BitRate) -> Self {
-        self.rate = rate;
-        self
-    }
-
-    /// Sets the delay from one end of a link to the other.
-    #[must_use]
-    pub fn delay(mut self, delay: Nanos) -> Self {
-        self.delay = delay;
-        self
-    }
-
-    /// Sets the queue of each link in bytes.
-    #[must_use]
-    pub fn queue(mut self, bytes: u64) -> Self {
-        self.queue = bytes;
-        self
-    }
-
-    /// Sets the order of delivery.
-    #[must_use]
-    pub fn order(mut self, order: Order) -> Self {
-        self.order = order;
-        self
-    }
-
-    /// Sets the impairments of data packets.
-    #[must_use]
-    pub fn data(mut self, conditions: Conditions) -> Self {
-        self.data = conditions;
-        self
-    }
-
-    /// Sets the impairments of acknowledgements, refusals and notices.
-    #[must_use]
-    pub fn control(mut self, conditions: Conditions) -> Self {
-        self.control = conditions;
-        self
-    }
-
-    /// Sets the seed of all random numbers.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-
-    /// Sets the notifier of the receiving application.
-    #[must_use]
-    pub fn notify(mut self, notify: Notify) -> Self {
-        self.notify = notify;
-        self
-    }
-
-    /// Sets the configuration of the registry scheme's sender.
-    #[must_use]
-    pub fn sender(mut self, config: SenderConfig) -> Self {
-        self.sender = config;
-        self
-    }
-
-    /// Sets the configuration of the registry scheme's receiver.
-    #[must_use]
-    pub fn receiver(mut self, config: ReceiverConfig) -> Self {
-        self.receiver = config;
-        self
     }
 
     /// Impairments of a host's frames; `None` if there are none.

@@ -25,16 +25,17 @@ const GREY: &str = "#555555";
 const GRID: &str = "#dddddd";
 const MARK: &str = "#b00000";
 
-fn element(name: &str, attributes: &[(&str, String)]) -> Element {
-    let mut element = Element::new(name);
-    for (name, value) in attributes {
-        element.assign(*name, value.as_str());
-    }
-    element
+/// Element with these attributes.
+macro_rules! node {
+    ($name:expr $(, $key:literal: $value:expr)*) => {{
+        let mut node = Element::new($name);
+        $(node.assign($key, $value);)*
+        node
+    }};
 }
 
 fn group(class: &str) -> Element {
-    element("g", &[("class", class.to_owned())])
+    node!("g", "class": class)
 }
 
 /// Element that contains only text.
@@ -63,16 +64,8 @@ fn line(points: &[(f64, f64)], colour: &str, thick: f64, dash: &str) -> Element 
     for (place, (x, y)) in points.iter().enumerate() {
         let _ = write!(path, "{}{},{}", if place == 0 { "M" } else { "L" }, number(*x), number(*y));
     }
-    let mut element = element(
-        "path",
-        &[
-            ("d", path),
-            ("fill", "none".to_owned()),
-            ("stroke", colour.to_owned()),
-            ("stroke-width", number(thick)),
-            ("stroke-linejoin", "round".to_owned()),
-        ],
-    );
+    let mut element = node!("path", "d": path, "fill": "none", "stroke": colour,
+        "stroke-width": number(thick), "stroke-linejoin": "round");
     if !dash.is_empty() {
         element.assign("stroke-dasharray", dash);
     }
@@ -82,16 +75,7 @@ fn line(points: &[(f64, f64)], colour: &str, thick: f64, dash: &str) -> Element 
 fn marker(shape: Marker, (x, y): (f64, f64), colour: &str) -> Element {
     let (path, filled) = shape.path(x, y, RADIUS);
     let fill = if filled { colour } else { "#ffffff" };
-    element(
-        "path",
-        &[
-            ("class", "marker".to_owned()),
-            ("d", path),
-            ("fill", fill.to_owned()),
-            ("stroke", colour.to_owned()),
-            ("stroke-width", "1".to_owned()),
-        ],
-    )
+    node!("path", "class": "marker", "d": path, "fill": fill, "stroke": colour, "stroke-width": "1")
 }
 
 /// Marked point: an asterisk, which no curve uses.
@@ -101,41 +85,22 @@ fn asterisk((x, y): (f64, f64)) -> Element {
         let (dx, dy): (f64, f64) = (dx * RADIUS * 1.6, dy * RADIUS * 1.6);
         let _ = write!(path, "M{},{}L{},{}", number(x - dx), number(y - dy), number(x + dx), number(y + dy));
     }
-    element(
-        "path",
-        &[
-            ("d", path),
-            ("fill", "none".to_owned()),
-            ("stroke", MARK.to_owned()),
-            ("stroke-width", "1.3".to_owned()),
-        ],
-    )
+    node!("path", "d": path, "fill": "none", "stroke": MARK, "stroke-width": "1.3")
 }
 
 pub(super) fn document(picture: &Picture) -> String {
     let layout = Layout::of(picture);
-    let mut root = element(
-        "svg",
-        &[
-            ("xmlns", "http://www.w3.org/2000/svg".to_owned()),
-            ("viewBox", format!("0 0 {} {}", number(WIDTH), number(layout.height))),
-            ("width", number(WIDTH * 2.0)),
-            ("height", number(layout.height * 2.0)),
-            ("role", "img".to_owned()),
-            ("aria-labelledby", "title description".to_owned()),
-            ("font-family", FONT.to_owned()),
-        ],
-    );
+    let mut root = node!("svg", "xmlns": "http://www.w3.org/2000/svg",
+        "viewBox": format!("0 0 {} {}", number(WIDTH), number(layout.height)),
+        "width": number(WIDTH * 2.0), "height": number(layout.height * 2.0),
+        "role": "img", "aria-labelledby": "title description", "font-family": FONT);
     let mut title = words("title", &picture.title);
     title.assign("id", "title");
     root.append(title);
     let mut description = words("desc", &description(picture));
     description.assign("id", "description");
     root.append(description);
-    root.append(element(
-        "rect",
-        &[("width", number(WIDTH)), ("height", number(layout.height)), ("fill", "#ffffff".to_owned())],
-    ));
+    root.append(node!("rect", "width": number(WIDTH), "height": number(layout.height), "fill": "#ffffff"));
     for (y, line) in &layout.title {
         let mut title = text(line, (WIDTH / 2.0, *y), TITLE_SIZE, "middle");
         title.assign("font-weight", "bold");
@@ -196,18 +161,10 @@ fn panel(placed: &PlacedPanel<'_>) -> Element {
     for label in labels(placed, &markers, RADIUS) {
         all.append(name(&label));
     }
-    all.append(element(
-        "rect",
-        &[
-            ("x", number(plot.left)),
-            ("y", number(plot.top)),
-            ("width", number(plot.right - plot.left)),
-            ("height", number(plot.bottom - plot.top)),
-            ("fill", "none".to_owned()),
-            ("stroke", "#000000".to_owned()),
-            ("stroke-width", "0.7".to_owned()),
-        ],
-    ));
+    all.append(node!("rect",
+        "x": number(plot.left), "y": number(plot.top),
+        "width": number(plot.right - plot.left), "height": number(plot.bottom - plot.top),
+        "fill": "none", "stroke": "#000000", "stroke-width": "0.7"));
     all
 }
 
@@ -259,14 +216,8 @@ fn band(placed: &PlacedPanel<'_>, curve: &Curve) -> Option<Element> {
     let corners: Vec<String> =
         upper.chain(lower).map(|(x, y)| format!("{},{}", number(x), number(y))).collect();
     let shade = if curve.style == CurveKind::Band { "0.16" } else { "0.25" };
-    let mut band = element(
-        "polygon",
-        &[
-            ("points", corners.join(" ")),
-            ("fill", curve.look().colour.to_owned()),
-            ("fill-opacity", shade.to_owned()),
-        ],
-    );
+    let mut band =
+        node!("polygon", "points": corners.join(" "), "fill": curve.look().colour, "fill-opacity": shade);
     if curve.style == CurveKind::Band {
         let mut series = group("series");
         // With an outline, because shades alone are the same in grey.
@@ -286,16 +237,7 @@ fn error_bar(x: f64, low: f64, high: f64, colour: &str) -> Element {
     for end in [low, high] {
         let _ = write!(path, "M{},{}L{},{}", number(x - CAP), number(end), number(x + CAP), number(end));
     }
-    element(
-        "path",
-        &[
-            ("class", "interval".to_owned()),
-            ("d", path),
-            ("fill", "none".to_owned()),
-            ("stroke", colour.to_owned()),
-            ("stroke-width", "0.7".to_owned()),
-        ],
-    )
+    node!("path", "class": "interval", "d": path, "fill": "none", "stroke": colour, "stroke-width": "0.7")
 }
 
 /// Dash patterns of bands' outlines.
@@ -354,19 +296,9 @@ fn legend(entry: &Entry<'_>) -> Element {
         Sample::Curve(curve) => {
             let style = curve.look();
             if curve.style == CurveKind::Band {
-                let mut sample = element(
-                    "rect",
-                    &[
-                        ("x", number(from.0)),
-                        ("y", number(from.1 - 3.5)),
-                        ("width", number(SAMPLE)),
-                        ("height", "7".to_owned()),
-                        ("fill", style.colour.to_owned()),
-                        ("fill-opacity", "0.16".to_owned()),
-                        ("stroke", style.colour.to_owned()),
-                        ("stroke-width", "0.4".to_owned()),
-                    ],
-                );
+                let mut sample = node!("rect",
+                    "x": number(from.0), "y": number(from.1 - 3.5), "width": number(SAMPLE), "height": "7",
+                    "fill": style.colour, "fill-opacity": "0.16", "stroke": style.colour, "stroke-width": "0.4");
                 let outline = OUTLINES.get(curve.colour % OUTLINES.len()).copied().unwrap_or("");
                 sample.assign("stroke-dasharray", outline);
                 all.append(sample);
