@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::{
-    Advice, Card, CardAddr, CardRange, ChannelError, Direction, DmaBuffer, Error, H2cChannel, NodeId,
-    OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, WriteVolatile, errors::FaultCause,
+    Advice, C2hChannel, Card, CardAddr, CardRange, ChannelError, Direction, DmaBuffer, Error, H2cChannel,
+    NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, WaitOptions, WriteVolatile,
+    errors::FaultCause,
 };
 use fpga_pci::{MmioError, QuarantineReason};
 use fpga_rdma::{Endpoint, SendOptions};
@@ -185,44 +186,41 @@ impl WriteVolatile for FailingStream {
     }
 }
 
+/// Length of the bulk transfers.
+const LENGTH: u64 = 9 << 20;
+
+fn write(
+    card: &Card,
+    channel: &mut H2cChannel,
+    source: &mut FailingStream,
+    at: CardAddr,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), Error<BulkError>> {
+    bulk::write_from(card, channel, source, at, LENGTH, WaitOptions::default(), progress)
+}
+
+fn read(
+    card: &Card,
+    channel: &mut C2hChannel,
+    at: CardAddr,
+    sink: &mut FailingStream,
+) -> Result<(), Error<BulkError>> {
+    bulk::read_into(card, channel, at, LENGTH, sink, WaitOptions::default(), &mut |_| ())
+}
+
 #[test]
 fn failed_bulk_transfer_leaves_nothing_in_flight() {
     let (network, _backend, card) = fault_injecting_card();
     let mut h2c = card.h2c(0).unwrap();
     let mut c2h = card.c2h(0).unwrap();
     let at = CardAddr::ZERO;
-    let length = 9 << 20;
     for left in [0, 1, (1 << 20) - 1, 1 << 20, 5_000_000] {
-        let error = bulk::write_from(
-            &card,
-            &mut h2c,
-            &mut FailingStream { left, error: false },
-            at,
-            length,
-            fpga_driver::WaitOptions::default(),
-            &mut |_| (),
-        );
+        let error = write(&card, &mut h2c, &mut FailingStream { left, error: false }, at, &mut |_| ());
         assert!(matches!(error, Err(Error { kind: BulkError::Short { .. }, .. })), "{error:?}");
-        let error = bulk::write_from(
-            &card,
-            &mut h2c,
-            &mut FailingStream { left, error: true },
-            at,
-            length,
-            fpga_driver::WaitOptions::default(),
-            &mut |_| (),
-        );
+        let error = write(&card, &mut h2c, &mut FailingStream { left, error: true }, at, &mut |_| ());
         let Err(Error { kind: BulkError::Stream { cause, .. }, .. }) = error else { panic!("{error:?}") };
         assert_eq!(cause.to_string(), "disk on fire");
-        let error = bulk::read_into(
-            &card,
-            &mut c2h,
-            at,
-            length,
-            &mut FailingStream { left, error: true },
-            fpga_driver::WaitOptions::default(),
-            &mut |_| (),
-        );
+        let error = read(&card, &mut c2h, at, &mut FailingStream { left, error: true });
         assert!(matches!(error, Err(Error { kind: BulkError::Stream { .. }, .. })), "{error:?}");
         assert_eq!((h2c.in_flight(), c2h.in_flight()), (0, 0));
         assert!(h2c.next_completion().is_none() && c2h.next_completion().is_none());
@@ -232,28 +230,12 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
     for start in [0x2_0000_0000, 0x2_0000_0000 - (3 << 20)] {
         let at = CardAddr::new(start);
         let mut plenty = FailingStream { left: usize::MAX, error: false };
-        let error = bulk::write_from(
-            &card,
-            &mut h2c,
-            &mut plenty,
-            at,
-            length,
-            fpga_driver::WaitOptions::default(),
-            &mut |_| (),
-        );
+        let error = write(&card, &mut h2c, &mut plenty, at, &mut |_| ());
         assert!(
             matches!(error, Err(Error { kind: BulkError::Submit(SubmitError::CardMemory { .. }), .. })),
             "{error:?}"
         );
-        let error = bulk::read_into(
-            &card,
-            &mut c2h,
-            at,
-            length,
-            &mut plenty,
-            fpga_driver::WaitOptions::default(),
-            &mut |_| (),
-        );
+        let error = read(&card, &mut c2h, at, &mut plenty);
         assert!(
             matches!(error, Err(Error { kind: BulkError::Submit(SubmitError::CardMemory { .. }), .. })),
             "{error:?}"
@@ -263,15 +245,7 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
     // A bus error in the middle.
     network.with_card(0, |card| card.poison(CardAddr::new(5 << 20), 64));
     let mut plenty = FailingStream { left: usize::MAX, error: false };
-    let error = bulk::write_from(
-        &card,
-        &mut h2c,
-        &mut plenty,
-        at,
-        length,
-        fpga_driver::WaitOptions::default(),
-        &mut |_| (),
-    );
+    let error = write(&card, &mut h2c, &mut plenty, at, &mut |_| ());
     let Err(Error { kind: BulkError::Fault { done, cause: fault, .. }, .. }) = error else {
         panic!("{error:?}")
     };
@@ -282,17 +256,8 @@ fn failed_bulk_transfer_leaves_nothing_in_flight() {
     network.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
     assert_pool(&card, 2, 0);
     let mut reported = Vec::new();
-    bulk::write_from(
-        &card,
-        &mut h2c,
-        &mut plenty,
-        at,
-        length,
-        fpga_driver::WaitOptions::default(),
-        &mut |done| reported.push(done),
-    )
-    .unwrap();
-    assert_eq!(reported.last(), Some(&length));
+    write(&card, &mut h2c, &mut plenty, at, &mut |done| reported.push(done)).unwrap();
+    assert_eq!(reported.last(), Some(&LENGTH));
     assert!(reported.is_sorted());
     assert_works(&network, &card, &mut h2c);
 }

@@ -3,45 +3,19 @@
 //!     cargo run --release -p fpga-messages --example cost
 #![forbid(unsafe_code)]
 
+mod shared;
+
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_driver::{HugePages, SharedMemory, SharedSlice};
+use fpga_driver::{HugePages, SharedMemory};
 use fpga_messages::{
-    AtomicCall, AtomicUnit, CompleteWhen, HostMemory, HostRanges, Messenger, MessengerOptions,
-    ReceiveRequest, Regions, SendRequest, TagPattern, Token,
+    CompleteWhen, HostRanges, Messenger, MessengerOptions, ReceiveRequest, Regions, SendRequest, TagPattern,
+    Token,
 };
 use rustix::time::{ClockId, clock_gettime};
-
-const LARGEST: usize = 4 << 20;
-
-/// Memory of the application: addresses are positions.
-struct Memory(SharedMemory);
-
-impl HostMemory for Memory {
-    fn read(&self, from: u64, to: SharedSlice<'_>) {
-        let from = usize::try_from(from).unwrap_or(usize::MAX);
-        let _ = to.copy_from(0, self.0.view(), from, to.len());
-    }
-
-    fn write(&self, to: u64, from: SharedSlice<'_>) {
-        let to = usize::try_from(to).unwrap_or(usize::MAX);
-        let _ = self.0.view().copy_from(to, from, 0, from.len());
-    }
-
-    fn lend(&self, from: u64, length: u64) -> Option<SharedMemory> {
-        self.0.part(usize::try_from(from).ok()?, usize::try_from(length).ok()?).ok()
-    }
-}
-
-struct NoAtomics;
-
-impl AtomicUnit for NoAtomics {
-    fn apply(&self, _: AtomicCall<'_>) -> bool {
-        false
-    }
-}
+use shared::{LARGEST, Memory, NoAtomics};
 
 /// CPU time of this thread.
 fn cpu_time() -> Duration {

@@ -244,55 +244,42 @@ pub const HEADER: &str = "figure,scheme,topology,size_bytes,packet_bytes,loss,di
 
 impl Row {
     fn write(&self, out: &mut String) {
-        let fields = [
-            self.figure.to_owned(),
-            self.scheme.clone(),
-            self.topology.clone(),
-            whole(self.size_bytes),
-            whole(self.packet_bytes),
-            whole(self.loss),
-            whole(self.disorder),
-            whole(self.window),
-            whole(self.hops),
-            whole(self.segment_bytes),
-            real(self.mean_us, 4),
-            real(self.ci95_us, 4),
-            real(self.p99_us, 4),
-            real(self.packets_ratio, 5),
-            real(self.speed_ratio, 5),
-            whole(self.failures),
-            whole(self.runs),
-            whole(self.seed),
-        ];
-        line(out, &fields);
+        line(out, &HEADER.split(',').map(|name| self.column(name)).collect::<Vec<_>>());
     }
 
     fn write_intervals(&self, out: &mut String) {
-        let fields = [
-            self.figure.to_owned(),
-            self.scheme.clone(),
-            self.topology.clone(),
-            whole(self.size_bytes),
-            whole(self.loss),
-            whole(self.disorder),
-            whole(self.window),
-            whole(self.hops),
-            whole(self.segment_bytes),
-            real(self.mean_us, 4),
-            real(self.ci95_us, 4),
-            real(self.p99_us, 4),
-            real(self.p99_low_us, 4),
-            real(self.p99_high_us, 4),
-            real(self.packets_ratio, 5),
-            real(self.packets_ci95, 6),
-            real(self.speed_ratio, 5),
-            real(self.speed_ci95, 6),
-            real(self.jain, 5),
-            real(self.jain_ci95, 6),
-            whole(self.runs),
-            whole(self.seed),
-        ];
-        line(out, &fields);
+        line(out, &INTERVALS_HEADER.split(',').map(|name| self.column(name)).collect::<Vec<_>>());
+    }
+
+    /// Value of the column with this name; empty without one.
+    fn column(&self, name: &str) -> String {
+        match name {
+            "figure" => self.figure.to_owned(),
+            "scheme" => self.scheme.clone(),
+            "topology" => self.topology.clone(),
+            "size_bytes" => whole(self.size_bytes),
+            "packet_bytes" => whole(self.packet_bytes),
+            "loss" => whole(self.loss),
+            "disorder" => whole(self.disorder),
+            "window" => whole(self.window),
+            "hops" => whole(self.hops),
+            "segment_bytes" => whole(self.segment_bytes),
+            "mean_us" => real(self.mean_us, 4),
+            "ci95_us" => real(self.ci95_us, 4),
+            "p99_us" => real(self.p99_us, 4),
+            "p99_low_us" => real(self.p99_low_us, 4),
+            "p99_high_us" => real(self.p99_high_us, 4),
+            "packets_ratio" => real(self.packets_ratio, 5),
+            "packets_ci95" => real(self.packets_ci95, 6),
+            "speed_ratio" => real(self.speed_ratio, 5),
+            "speed_ci95" => real(self.speed_ci95, 6),
+            "jain" => real(self.jain, 5),
+            "jain_ci95" => real(self.jain_ci95, 6),
+            "failures" => whole(self.failures),
+            "runs" => whole(self.runs),
+            "seed" => whole(self.seed),
+            _ => String::new(),
+        }
     }
 }
 
