@@ -13,18 +13,11 @@ pub enum C2h {}
 pub enum AnyDirection {}
 
 /// Types of channels that may write card memory.
-pub trait ToCard: sealed::Sealed {}
+pub trait ToCard {}
 impl ToCard for H2c {}
 impl ToCard for AnyDirection {}
 
 /// Types of channels that may read card memory.
-pub trait FromCard: sealed::Sealed {}
+pub trait FromCard {}
 impl FromCard for C2h {}
 impl FromCard for AnyDirection {}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::H2c {}
-    impl Sealed for super::C2h {}
-    impl Sealed for super::AnyDirection {}
-}
