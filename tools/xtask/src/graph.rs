@@ -4,6 +4,7 @@
 //! files may use each other in a cycle ([`cycles`]).
 
 mod cycles;
+mod picture;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +17,12 @@ use serde::Deserialize;
 /// Options of `cargo xtask graph`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Print only violations.
+    /// Print only violations, and compare the picture in ARCHITECTURE.md.
     #[arg(long)]
     check: bool,
+    /// Write the picture into ARCHITECTURE.md.
+    #[arg(long, conflicts_with = "check")]
+    write: bool,
 }
 
 /// Packages of the workspace from the bottom up, with the permitted direct dependencies. Permission is transitive, which [`allowed`] adds:
@@ -87,6 +91,9 @@ pub(crate) enum GraphError {
     /// There are forbidden dependencies, or packages without a layer.
     #[error("{}\nthe permitted dependencies are in tools/xtask/src/graph.rs (LAYERS)", .0.join("\n"))]
     Wrong(Vec<String>),
+    /// ARCHITECTURE.md has another picture.
+    #[error("the picture in ARCHITECTURE.md is out of date: run cargo xtask graph --write")]
+    Picture,
     /// Files of a package use each other.
     #[error("{} cycles of files:\n{}\nmove what both sides use to a module of its own", .0.len(), .0.join("\n"))]
     Cycles(Vec<String>),
@@ -101,6 +108,8 @@ struct Metadata {
 #[derive(Debug, Deserialize)]
 struct Package {
     name: String,
+    #[serde(default)]
+    manifest_path: PathBuf,
     dependencies: Vec<Dependency>,
     targets: Vec<Target>,
 }
@@ -150,6 +159,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GraphError> {
     if !wrong.is_empty() {
         return Err(GraphError::Wrong(wrong));
     }
+    let drawn = picture::flowchart(&graph, &picture::lines(root, &metadata)?);
+    picture::compare(root, &drawn, options.write)?;
     let targets = metadata.packages.iter().flat_map(|package| &package.targets);
     let products: Vec<&Target> = targets.filter(|target| target.is_product()).collect();
     let mut found = Vec::new();
@@ -281,6 +292,7 @@ mod tests {
                         optional: false,
                     })
                     .collect(),
+                manifest_path: PathBuf::new(),
                 targets: Vec::new(),
             })
             .collect();
@@ -290,7 +302,7 @@ mod tests {
     /// It needs its time for `cargo metadata`.
     #[test]
     fn graph_workspace_follows_layers() {
-        run(&fpga_process::workspace_root(), &Options { check: true }).unwrap();
+        run(&fpga_process::workspace_root(), &Options { check: true, write: false }).unwrap();
     }
 
     #[test]
