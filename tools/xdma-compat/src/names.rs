@@ -131,6 +131,7 @@ impl Supervisor {
             Place::Elsewhere => return Answer::Continue,
             Place::Refused(error) => Err(error),
             Place::Link(file) => self.on_link(call, file, action),
+            Place::Parent => self.on_parent(call, action),
             Place::Object(object) => self.on_object(call, object, action),
         };
         result.into()
@@ -159,6 +160,20 @@ impl Supervisor {
             Action::ListAttributes => Ok(0),
             Action::GetAttribute => Err(Errno::NODATA),
             _ => Err(Errno::PERM),
+        }
+    }
+
+    /// Programs that list a folder of links ask for the status of the one above it.
+    fn on_parent(&self, call: &Call, action: Action) -> Result<u64, Errno> {
+        let memory = self.memory(call);
+        match action {
+            Action::Stat { to, .. } => stat::write(memory, to, &self.files, stat::Kind::Parent),
+            Action::StatExtended { flags, mask, to } => {
+                stat::write_extended(memory, to, &self.files, stat::Kind::Parent, flags, mask)
+            }
+            Action::StatFileSystem { to } => stat::write_file_system(memory, to),
+            Action::Create => Err(Errno::EXIST),
+            _ => Err(Errno::NOENT),
         }
     }
 

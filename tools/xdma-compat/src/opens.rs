@@ -61,6 +61,7 @@ impl Supervisor {
         let result = match walk.place(directory, &path, rules) {
             Place::Elsewhere => return Answer::Continue,
             Place::Refused(error) => Err(error),
+            Place::Parent => Err(Errno::NOENT),
             Place::Link(_) if creates_only => Err(Errno::EXIST),
             Place::Link(_) => Err(Errno::LOOP),
             Place::Object(object) => self.open_object(call, object, flags),

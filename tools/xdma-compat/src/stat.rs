@@ -1,9 +1,10 @@
 //! File status of device files, and of the folders and links that belong to them: that of their stand-ins, as one of a character device.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::sync::Arc;
 
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, Mode, OFlags, open};
 use rustix::io::Errno;
 
 use crate::files::{Files, Object};
@@ -21,22 +22,27 @@ const LINK: u64 = 1 << 40;
 pub(crate) enum Kind {
     Object(Object),
     Link(DeviceFile),
+    /// The folder of device files.
+    Parent,
 }
 
 impl Kind {
-    const fn object(self) -> Object {
+    /// File that has its owner, mode and times.
+    fn file(self, files: &Files) -> Result<Arc<OwnedFd>, Errno> {
         match self {
-            Self::Object(object) => object,
-            Self::Link(file) => Object::File(file),
+            Self::Object(object) => files.stand_in(object),
+            Self::Link(file) => files.stand_in(Object::File(file)),
+            Self::Parent => open("/dev", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(Arc::new),
         }
     }
 
-    /// Mode, number of links and length, for the stand-in's mode.
-    fn fields(self, mode: u32) -> (u32, u32, u64) {
+    /// Mode, number of links and length, for the stand-in's mode; `None`: the file's own.
+    fn fields(self, mode: u32) -> Option<(u32, u32, u64)> {
         match self {
-            Self::Object(Object::File(_)) => (libc::S_IFCHR | mode & 0o7777, 1, 0),
-            Self::Object(Object::Folder(_)) => (mode, 2, 0),
-            Self::Link(file) => (libc::S_IFLNK | 0o777, 1, file.link_target().len() as u64),
+            Self::Object(Object::File(_)) => Some((libc::S_IFCHR | mode & 0o7777, 1, 0)),
+            Self::Object(Object::Folder(_)) => Some((mode, 2, 0)),
+            Self::Link(file) => Some((libc::S_IFLNK | 0o777, 1, file.link_target().len() as u64)),
+            Self::Parent => None,
         }
     }
 
@@ -59,18 +65,19 @@ impl Kind {
 
 /// `stat`: writes the status to `address`.
 pub(crate) fn write(memory: Memory<'_>, address: u64, files: &Files, kind: Kind) -> Result<u64, Errno> {
-    let stand_in = files.stand_in(kind.object())?;
+    let stand_in = kind.file(files)?;
     // SAFETY: the structure consists of integers.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: `status` is valid for a write.
     if unsafe { libc::fstat(stand_in.as_fd().as_raw_fd(), &raw mut status) } < 0 {
         return Err(last_error());
     }
-    let (mode, links, length) = kind.fields(status.st_mode);
-    status.st_mode = mode;
-    status.st_nlink = links.into();
-    status.st_size = i64::try_from(length).unwrap_or(0);
-    status.st_blocks = 0;
+    if let Some((mode, links, length)) = kind.fields(status.st_mode) {
+        status.st_mode = mode;
+        status.st_nlink = links.into();
+        status.st_size = i64::try_from(length).unwrap_or(0);
+        status.st_blocks = 0;
+    }
     if let Some(minor) = kind.device() {
         status.st_rdev = libc::makedev(MAJOR, minor);
     }
@@ -90,7 +97,7 @@ pub(crate) fn write_extended(
     flags: u64,
     mask: u64,
 ) -> Result<u64, Errno> {
-    let stand_in = files.stand_in(kind.object())?;
+    let stand_in = kind.file(files)?;
     // SAFETY: the structure consists of integers.
     let mut status: libc::statx = unsafe { core::mem::zeroed() };
     let flags = i32::try_from(flags & 0x7FFF_FFFF).unwrap_or(0)
@@ -103,12 +110,13 @@ pub(crate) fn write_extended(
     if result < 0 {
         return Err(last_error());
     }
-    let (mode, links, length) = kind.fields(status.stx_mode.into());
-    // The type and the permissions have 16 bits.
-    status.stx_mode = u16::try_from(mode).unwrap_or(0);
-    status.stx_nlink = links;
-    status.stx_size = length;
-    status.stx_blocks = 0;
+    if let Some((mode, links, length)) = kind.fields(status.stx_mode.into()) {
+        // The type and the permissions have 16 bits.
+        status.stx_mode = u16::try_from(mode).unwrap_or(0);
+        status.stx_nlink = links;
+        status.stx_size = length;
+        status.stx_blocks = 0;
+    }
     if let Some(minor) = kind.device() {
         (status.stx_rdev_major, status.stx_rdev_minor) = (MAJOR, minor);
     }

@@ -32,6 +32,8 @@ pub(crate) enum Place {
     Object(Object),
     /// Link to a device file, in such a folder.
     Link(DeviceFile),
+    /// The folder of device files, out of a folder that the kernel does not know.
+    Parent,
     /// Something that is the kernel's, or nothing.
     Elsewhere,
     /// The path leads through a device file, or out of a folder that the kernel does not know.
@@ -246,6 +248,9 @@ impl<'a> Walk<'a> {
         }
         Ok(match here {
             Directory::Virtual(folder) => Place::Object(Object::Folder(folder)),
+            Directory::Real(_, inode) if has_left && self.view.is_dev(self.call.thread, inode) => {
+                Place::Parent
+            }
             Directory::Real(..) if has_left => Place::Refused(Errno::NOENT),
             Directory::Real(..) => Place::Elsewhere,
         })

@@ -155,7 +155,11 @@ static void folders(void)
     FAILS(openat(card, "new", O_RDWR | O_CREAT, 0600), ENOENT);
     FAILS(mkdirat(card, "new", 0700), ENOENT);
     CHECK(fchdir(card) == 0 && opened("user", O_RDWR) >= 0 && opened("../card0/h2c0", O_RDWR) >= 0);
-    struct stat status;
+    struct stat status, above;
+    /* As `ls -la /dev/xdma` asks for it. */
+    CHECK(lstat("/dev", &above) == 0 && lstat("/dev/xdma/..", &status) == 0 && status.st_ino == above.st_ino);
+    CHECK(status.st_mode == above.st_mode && status.st_nlink == above.st_nlink && fstatat(card, "../..", &status, 0) == 0);
+    FAILS(mkdir("/dev/xdma/..", 0700), EEXIST);
     CHECK(fstatat(card, "", &status, AT_EMPTY_PATH) == 0 && S_ISDIR(status.st_mode));
     /* A memory file of the program's own with a device file's name is an ordinary one. */
     int own = memfd_create("xdma0_user", 0);
