@@ -173,6 +173,8 @@ impl Supervisor {
             }
             Action::StatFileSystem { to } => stat::write_file_system(memory, to),
             Action::Create => Err(Errno::EXIST),
+            Action::ListAttributes => Ok(0),
+            Action::GetAttribute => Err(Errno::NODATA),
             _ => Err(Errno::NOENT),
         }
     }

@@ -6,36 +6,33 @@ use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::files::{Object, path_of};
-use crate::listener::{Answer, Call};
+use crate::listener::{Answer, Call, last_error};
 use crate::node::{DeviceFile, Node};
 use crate::server::Supervisor;
 use crate::walk::{CURRENT, Place, Rules};
 
-/// Maximum size of the structure of `openat2` (`struct open_how`).
-const HOW_BYTES: u64 = 4096;
+/// Size of the structure of `openat2` (`struct open_how`).
+const HOW_BYTES: usize = 24;
 
 impl Supervisor {
     /// `openat2`: the kernel's checks of the structure, and `open`.
     pub(crate) fn open_with(&self, call: &Call) -> Answer {
         let [directory, path, address, size, ..] = call.arguments;
-        let Ok(how) = self.memory(call).value::<24>(address) else { return Answer::Continue };
-        let field = |at| crate::layout::word(&how, at);
-        let Some(resolve) = ResolveFlags::from_bits(field(16)) else { return Answer::Continue };
-        let (flags, mode) = (field(0), field(8));
-        // The kernel refuses other sizes, unknown flags, and a mode without a file to create.
-        let known = u64::from(OFlags::all().bits());
-        let creates = flags
-            & u64::from(OFlags::CREATE.bits() | OFlags::TMPFILE.bits() & !OFlags::DIRECTORY.bits())
-            != 0;
-        let is_valid = size == 24 && flags & !known == 0 && (creates || mode == 0) && mode & !0o7777 == 0;
-        if !is_valid || size > HOW_BYTES {
-            // It finds the error, or that the path leads nowhere.
-            return match self.open(call, directory, path, flags, resolve | ResolveFlags::NO_XDEV) {
-                Answer::Failure(Errno::XDEV) => Answer::Failure(Errno::INVAL),
-                answer => answer,
-            };
+        // The kernel reads no more than a page.
+        let length = usize::try_from(size).map_or(usize::MAX, |size| size).min(rustix::param::page_size());
+        let mut how = vec![0; length.max(HOW_BYTES)];
+        if let Err(error) = self.memory(call).read(address, how.get_mut(..length).unwrap_or_default()) {
+            return self.unreadable(call, error);
         }
-        self.open(call, directory, path, flags, resolve)
+        // Without a path, the kernel finds only what is wrong with the structure.
+        // SAFETY: the path lives during the call, and `how` too; of a larger `size` the kernel reads nothing.
+        unsafe { libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, c"".as_ptr(), how.as_ptr(), size) };
+        match last_error() {
+            Errno::NOENT => {}
+            error => return Answer::Failure(error),
+        }
+        let field = |at| crate::layout::word(&how, at);
+        self.open(call, directory, path, field(0), ResolveFlags::from_bits_retain(field(16)))
     }
 
     pub(crate) fn open(

@@ -132,9 +132,10 @@ impl<'a> Walk<'a> {
                 None => Directory::Real(base, inode),
             }
         };
-        let limits =
-            ResolveFlags::BENEATH | ResolveFlags::IN_ROOT | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
+        let limits = ResolveFlags::BENEATH | ResolveFlags::IN_ROOT | ResolveFlags::NO_XDEV;
         Ok(match self.follow(start, path, rules)? {
+            // The caller repeats it without this flag.
+            Place::Object(_) if rules.resolve.contains(ResolveFlags::CACHED) => Place::Refused(Errno::AGAIN),
             Place::Object(_) if rules.resolve.intersects(limits) => Place::Refused(Errno::XDEV),
             place => place,
         })

@@ -36,6 +36,22 @@
 /* The call fails with this error number. */
 #define FAILS(call, number) CHECK((call) == -1 && errno == (number))
 
+/* `openat2` of a device file ends as that of another character device. */
+static void same_as_other_device(const uint64_t *how, size_t size)
+{
+    long ends[2];
+    const char *paths[] = {"/dev/null", "/dev/xdma0_user"};
+    for (int i = 0; i < 2; i++) {
+        ends[i] = syscall(SYS_openat2, AT_FDCWD, paths[i], how, size);
+        ends[i] = ends[i] < 0 ? errno : close((int)ends[i]);
+    }
+    if (ends[0] != ends[1]) {
+        fprintf(stderr, "openat2 {%#llx, %#llx, %#llx}, %zu: error %ld instead of %ld\n", (unsigned long long)how[0], (unsigned long long)how[1],
+                (unsigned long long)how[2], size, ends[1], ends[0]);
+        exit(1);
+    }
+}
+
 static int opened(const char *path, int flags)
 {
     int file = open(path, flags);
@@ -112,6 +128,19 @@ static void names(void)
     how[2] = 0x04 /* RESOLVE_NO_SYMLINKS */;
     CHECK(syscall(SYS_openat2, AT_FDCWD, node, how, 24) >= 0);
     FAILS(syscall(SYS_openat2, AT_FDCWD, link, how, 24), ELOOP);
+    how[2] = 0x20 /* RESOLVE_CACHED */;
+    FAILS(syscall(SYS_openat2, AT_FDCWD, node, how, 24), EAGAIN);
+    for (int i = 0; i < 64; i++) {
+        uint64_t bit = (uint64_t)1 << i;
+        same_as_other_device((uint64_t[]){O_RDWR | bit, 0, 0}, 24);
+        same_as_other_device((uint64_t[]){O_PATH | bit, 0, 0}, 24);
+        same_as_other_device((uint64_t[]){O_RDWR | O_CREAT, bit, 0}, 24);
+        same_as_other_device((uint64_t[]){O_RDWR, 0, i < 6 ? 0 : bit}, 24);
+        same_as_other_device((uint64_t[]){O_RDWR, 0, 0, i >= 32}, (size_t)i % 32 + 1);
+    }
+    uint64_t zeros[1024] = {0};
+    for (size_t size = 4095; size <= 4097; size++)
+        same_as_other_device(zeros, size);
     int file = opened(node, O_RDWR);
     struct iovec part = {text, 4};
     CHECK(preadv2(file, &part, 1, 0, RWF_SYNC) == 4);
