@@ -83,6 +83,8 @@ impl Supervisor {
                 let whole = matches!(open.file.node, Node::Bypass | Node::BypassOf(..));
                 let at = offset.unwrap_or(open.position);
                 memory.check()?;
+                // A register of a design, or of a server, may answer late.
+                turn.give_up();
                 let moved = registers::access(bar, access, memory, parts, at, whole)?;
                 if offset.is_none() && moved > 0 {
                     set_position(call, at.wrapping_add(moved))?;

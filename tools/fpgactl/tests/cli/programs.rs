@@ -73,6 +73,21 @@ fn run_killed_programs_print_no_error() {
     assert_eq!((ran.status, ran.stdout.as_str(), ran.stderr.as_str()), (0, "done\n", ""));
 }
 
+/// A register that answers late, here of a server that is stopped, holds up its caller, and no other call.
+#[test]
+fn run_late_register_holds_up_no_other_program() {
+    let served = Served::start();
+    let script = format!(
+        "kill -STOP {0}; dd if=/dev/xdma0_control of=/dev/null bs=4 count=1 status=none & \
+         until grep -q '^0 ' /proc/$!/syscall; do sleep 0.01; kill -0 $! || break; done; cat /proc/self/comm; kill -0 $!; \
+         kill -CONT {0}; wait $!",
+        served.id()
+    );
+    let ran =
+        fpgactl(&["run", "--card", &served.card(), "--message-timeout", "30s", "--", "sh", "-c", &script]);
+    assert_eq!((ran.status, ran.stdout.as_str(), ran.stderr.as_str()), (0, "cat\n", ""));
+}
+
 /// Compiles the vendor's tools beside copies of its scripts. `None`, with a message, without the vendor's files.
 fn vendor_tools(folder: &Path) -> Option<PathBuf> {
     let Some(source) = std::env::var_os(VENDOR).map(PathBuf::from) else {
