@@ -40,5 +40,7 @@ fn random_calls_of_short_programs_behave_as_model() {
 #[cfg(target_arch = "x86_64")]
 #[ignore = "long: 30 s: 100,000 random calls"]
 fn random_calls_of_long_program_behave_as_model() {
-    random_calls_behave_as_model(63, 100_000);
+    // For runs with other seeds.
+    let seed = std::env::var("FPGA_RANDOM_SEED").map_or(63, |seed| seed.parse().unwrap());
+    random_calls_behave_as_model(seed, 100_000);
 }

@@ -372,6 +372,7 @@ static void load(uint8_t *into, const volatile uint8_t *from, uint32_t *length)
             break;
     case 8: value = *(const volatile uint64_t *)from; break;
     case 16: __asm__ volatile("movdqu (%0), %%xmm5\n\tmovdqu %%xmm5, (%1)" : : "r"(from), "r"(into) : "xmm5", "memory"); return;
+    case 32: __asm__ volatile("vmovdqu (%0), %%ymm5\n\tvmovdqu %%ymm5, (%1)\n\tvzeroupper" : : "r"(from), "r"(into) : "xmm5", "memory"); return;
     default: {
         void *to = into; const volatile void *source = from; uint64_t count = *length;
         __asm__ volatile("rep movsb" : "+D"(to), "+S"(source), "+c"(count) : : "memory");
@@ -391,6 +392,7 @@ static void store(volatile uint8_t *to, const uint8_t *from, uint32_t length)
     case 4: *(volatile uint32_t *)to = (uint32_t)value; break;
     case 8: *(volatile uint64_t *)to = value; break;
     case 16: __asm__ volatile("movdqu (%1), %%xmm6\n\tmovdqu %%xmm6, (%0)" : : "r"(to), "r"(from) : "xmm6", "memory"); break;
+    case 32: __asm__ volatile("vmovdqu (%1), %%ymm6\n\tvmovdqu %%ymm6, (%0)\n\tvzeroupper" : : "r"(to), "r"(from) : "xmm6", "memory"); break;
     default: {
         volatile void *target = to; const void *source = from; uint64_t count = length;
         __asm__ volatile("rep movsb" : "+D"(target), "+S"(source), "+c"(count) : : "memory");
@@ -424,8 +426,8 @@ static void access_memory(int writes, volatile uint8_t *at, uint8_t *bytes, uint
 
 static void do_access(void)
 {
-    static const uint32_t widths[] = {1, 2, 4, 4, 8, 16, 0};
-    uint32_t page = any(PAGES), length = widths[any(7)], at;
+    static const uint32_t widths[] = {1, 2, 4, 4, 8, 16, 0, 32};
+    uint32_t page = any(PAGES), length = widths[any(__builtin_cpu_supports("avx") ? 8 : 7)], at;
     uint8_t bytes[PAGE], expected[4];
     int node = pages[page].node, writes = pages[page].writable && any(2);
     if (node < 0) {
@@ -441,7 +443,15 @@ static void do_access(void)
         length = length ? length : 1 + any(200);
         at = any(PAGE - length);
         uint32_t offset = pages[page].offset + at;
-        if (writes) {
+        if (writes && length == 4 && any(2)) {
+            /* Both a load and a store. */
+            uint32_t value = any(1u << 31), before;
+            memcpy(&before, shared->memory + offset, 4);
+            if (__atomic_fetch_add((volatile uint32_t *)(mapped + at), value, __ATOMIC_SEQ_CST) != before)
+                differs("atomic addition at %#x of the bypass BAR", offset);
+            value += before;
+            memcpy(shared->memory + offset, &value, 4);
+        } else if (writes) {
             random_bytes(bytes, length);
             access_memory(1, mapped + at, bytes, length);
             memcpy(shared->memory + offset, bytes, length);
@@ -564,13 +574,14 @@ static void do_execute(void)
     if (is_child || file < 0 || open_of(file)->access == O_WRONLY || open_of(file)->is_path || open_of(file)->node != C2H)
         return;
     uint32_t at = any(MEMORY - 16);
-    pid_t child = fork();
+    char number[12], offset[12], bytes[40];
+    sprintf(number, "%d", FIRST + file);
+    sprintf(offset, "%u", at);
+    for (int i = 0; i < 16; i++)
+        sprintf(bytes + 2 * i, "%02x", shared->memory[at + (uint32_t)i]);
+    /* In a copy of this address space, or in this one. */
+    pid_t child = any(2) ? fork() : vfork();
     if (child == 0) {
-        char number[12], offset[12], bytes[40];
-        sprintf(number, "%d", FIRST + file);
-        sprintf(offset, "%u", at);
-        for (int i = 0; i < 16; i++)
-            sprintf(bytes + 2 * i, "%02x", shared->memory[at + (uint32_t)i]);
         execl(self, self, "read", number, offset, bytes, (char *)NULL);
         _exit(3);
     }
