@@ -25,7 +25,7 @@ impl Supervisor {
             return self.unreadable(call, error);
         }
         // Without a path, the kernel finds only what is wrong with the structure.
-        // SAFETY: the path lives during the call, and `how` too; of a larger `size` the kernel reads nothing.
+        // SAFETY: the path and `how` live during the call; of a larger `size` the kernel reads nothing.
         unsafe { libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, c"".as_ptr(), how.as_ptr(), size) };
         match last_error() {
             Errno::NOENT => {}
