@@ -12,6 +12,7 @@ use super::data::ChannelQuantity;
 use super::goals::{Goal, Quantity};
 use super::ping;
 use super::programs::{DriverProgram, ProgramError};
+use super::questions::{Question, Trial};
 use super::record::{ResultDirection, ResultRow};
 use super::runs::BUSY_CPUS;
 
@@ -41,14 +42,14 @@ pub(crate) enum CheckError {
     OutOfBounds(usize),
 }
 
+/// Options of the run that gives the shares of the copy limit, for the sizes that have a bound.
+const SHARES: [&str; 6] = ["--sizes", "4096,65536,1048576", "--direction", "h2c,c2h", "--samples", "0"];
+
 /// Runs that give one figure, or one per row.
 struct Runs {
+    /// `None`: shares of the copy limit.
+    question: Option<Question>,
     figures: Vec<Best>,
-    /// Options of the run to compare with.
-    base: Option<Vec<String>>,
-    options: Vec<String>,
-    /// CPU that all threads share; `None`: two CPUs.
-    cpu: Option<usize>,
     /// Number of runs, and of those that had all of their CPUs.
     runs: usize,
     undisturbed: usize,
@@ -63,53 +64,23 @@ struct Best {
     value: Option<f64>,
 }
 
-fn words(text: &str) -> Vec<String> {
-    text.split(' ').map(str::to_owned).collect()
-}
-
-/// All runs. The sizes of the copy shares are those that have a bound.
-fn plan(cpu: usize) -> Vec<Runs> {
+/// All runs.
+fn plan() -> Vec<Runs> {
     use ResultDirection::{Both, C2h, H2c};
-    let quick = format!("--seconds {SECONDS} --batches 0");
-    let sizes: Vec<u64> = Goal::checked()
-        .filter_map(|(quantity, _)| match quantity {
-            Quantity::CopyShare(size) => Some(size),
-            _ => None,
-        })
-        .collect();
-    let listed: Vec<String> = sizes.iter().map(u64::to_string).collect();
     let best = |quantity, direction| Best { quantity, direction, value: None };
-    let shares = sizes
-        .iter()
-        .flat_map(|size| [H2c, C2h].map(|direction| best(Quantity::CopyShare(*size), direction)))
-        .collect();
-    let runs = |figures, base: &str, options: &str, cpu| {
-        let options = words(&format!("{options} {quick}"));
-        let base = (!base.is_empty()).then(|| words(&format!("{base} {quick}")));
-        Runs { figures, base, options, cpu, runs: 0, undisturbed: 0, took: Duration::ZERO }
+    let runs = |question, figures| Runs { question, figures, runs: 0, undisturbed: 0, took: Duration::ZERO };
+    let shares = [4096, 64 << 10, 1 << 20]
+        .into_iter()
+        .flat_map(|size| [H2c, C2h].map(|direction| best(Quantity::CopyShare(size), direction)));
+    let of = |question| {
+        let (quantity, direction) = match question {
+            Question::Channels => (ChannelQuantity::FourChannels, Both),
+            Question::Beside => (ChannelQuantity::Beside, H2c),
+            Question::OneCpu => (ChannelQuantity::OneCpuShare, H2c),
+        };
+        runs(Some(question), vec![best(Quantity::Channels(quantity), direction)])
     };
-    let one = |quantity, direction| vec![best(Quantity::Channels(quantity), direction)];
-    vec![
-        runs(shares, "", &format!("--sizes {} --direction h2c,c2h --samples 0", listed.join(",")), None),
-        runs(
-            one(ChannelQuantity::FourChannels, Both),
-            "--sizes 64KiB --direction both --channels 1 --samples 0",
-            "--sizes 64KiB --direction both --channels 4 --samples 0",
-            None,
-        ),
-        runs(
-            one(ChannelQuantity::Beside, H2c),
-            "--sizes 64 --direction h2c",
-            "--sizes 64 --direction h2c --beside 1MiB",
-            None,
-        ),
-        runs(
-            one(ChannelQuantity::OneCpuShare, H2c),
-            "",
-            "--sizes 64KiB --direction h2c --samples 0",
-            Some(cpu),
-        ),
-    ]
+    std::iter::once(runs(None, shares.collect())).chain(Question::ALL.map(of)).collect()
 }
 
 /// Name of a figure.
@@ -148,29 +119,21 @@ fn value(
         };
         rows.iter().find(fits).map(|row| row.record)
     };
-    let run = record(rows)?;
+    let trial = Trial { looks: Vec::new(), base: base.and_then(record), run: record(rows)? };
     match quantity {
-        Quantity::Channels(ChannelQuantity::FourChannels) => {
-            Some(run.copy_share()? / record(base?)?.copy_share()?)
-        }
-        Quantity::Channels(ChannelQuantity::Beside) => Some(run.p99_ns()? / record(base?)?.p99_ns()?),
-        _ => run.copy_share(),
+        Quantity::Channels(ChannelQuantity::FourChannels) => trial.share_ratio(),
+        Quantity::Channels(ChannelQuantity::Beside) => trial.latency_ratio(),
+        _ => trial.run.copy_share(),
     }
-}
-
-/// Command line of a command, for messages.
-fn shown(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 /// Measures all figures and prints them.
 pub(crate) fn run(program: &DriverProgram) -> Result<(), CheckError> {
     let [cpu, _] = ping::first_two()?;
     let began = Instant::now();
-    let mut plan = plan(cpu);
+    let mut plan = plan();
     for runs in &mut plan {
-        runs.run(program)?;
+        runs.run(program, cpu)?;
     }
     loop {
         // Twice the time of the last run must remain, so that the check ends in time.
@@ -180,11 +143,11 @@ pub(crate) fn run(program: &DriverProgram) -> Result<(), CheckError> {
         }
         for runs in &mut plan {
             if may_run(runs) {
-                runs.run(program)?;
+                runs.run(program, cpu)?;
             }
         }
     }
-    let failed: usize = plan.iter().map(|runs| runs.report(program)).sum();
+    let failed: usize = plan.iter().map(|runs| runs.report(program, cpu)).sum();
     if failed > 0 { Err(CheckError::OutOfBounds(failed)) } else { Ok(()) }
 }
 
@@ -194,28 +157,39 @@ impl Runs {
         self.undisturbed < MAX_RUNS && !self.figures.iter().all(Best::is_within)
     }
 
-    fn command(&self, program: &DriverProgram, options: &[String]) -> Command {
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        program.bench_command(self.cpu, &options)
+    /// Commands of the run to compare with, and of the run; on one CPU, which all threads share, if the question is about that.
+    fn commands(&self, program: &DriverProgram, cpu: usize) -> (Option<Command>, Command) {
+        let (base, args) = self.question.map_or((None, &SHARES[..]), Question::args);
+        let cpu = Some(cpu).filter(|_| self.question == Some(Question::OneCpu));
+        let command = |args: &[&str]| {
+            program.bench_command(cpu, &[args, &["--seconds", SECONDS, "--batches", "0"]].concat())
+        };
+        (base.map(command), command(args))
+    }
+
+    /// Command line of a run, for messages.
+    fn shown(&self, program: &DriverProgram, cpu: usize) -> String {
+        let (_, command) = self.commands(program, cpu);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
 
     /// Runs once.
-    fn run(&mut self, program: &DriverProgram) -> Result<(), CheckError> {
+    fn run(&mut self, program: &DriverProgram, cpu: usize) -> Result<(), CheckError> {
         let began = Instant::now();
-        let run =
-            |options: &[String]| DriverProgram::bench_rows(&mut self.command(program, options), RUN_LIMIT);
-        let base = self.base.as_deref().map(run).transpose()?;
-        let rows = run(&self.options)?;
+        let run = |mut command| DriverProgram::bench_rows(&mut command, RUN_LIMIT);
+        let (base, command) = self.commands(program, cpu);
+        let (base, rows) = (base.map(run).transpose()?, run(command)?);
         self.took = began.elapsed();
         if !self.add(base.as_deref(), &rows) {
-            return Err(CheckError::Missing { command: shown(&self.command(program, &self.options)) });
+            return Err(CheckError::Missing { command: self.shown(program, cpu) });
         }
         Ok(())
     }
 
     /// Adds the results of a run, and returns whether they have all figures.
     fn add(&mut self, base: Option<&[ResultRow]>, rows: &[ResultRow]) -> bool {
-        let busy = if self.cpu.is_some() { BUSY_CPUS / 2.0 } else { BUSY_CPUS };
+        let busy = self.question.map_or(BUSY_CPUS, Question::busy_cpus);
         let is_disturbed = base.unwrap_or_default().iter().chain(rows).any(|row| row.record.busy_cpus < busy);
         self.runs += 1;
         self.undisturbed += usize::from(!is_disturbed);
@@ -223,8 +197,8 @@ impl Runs {
     }
 
     /// Prints the figures, and returns the number of those out of bounds.
-    fn report(&self, program: &DriverProgram) -> usize {
-        let command = shown(&self.command(program, &self.options));
+    fn report(&self, program: &DriverProgram, cpu: usize) -> usize {
+        let command = self.shown(program, cpu);
         self.figures.iter().filter(|best| !best.report(self.runs, &command)).count()
     }
 }
@@ -273,7 +247,7 @@ mod tests {
     #[test]
     fn check_plan_has_every_bounded_figure() {
         let planned: Vec<Quantity> =
-            plan(0).iter().flat_map(|runs| &runs.figures).map(|best| best.quantity).collect();
+            plan().iter().flat_map(|runs| &runs.figures).map(|best| best.quantity).collect();
         for (quantity, _) in Goal::checked() {
             assert!(planned.contains(&quantity), "{quantity:?}");
         }
@@ -298,21 +272,21 @@ mod tests {
 
     #[test]
     fn check_best_run_counts_until_the_number_of_undisturbed_runs() {
-        let mut runs = plan(0).remove(0);
+        let mut runs = plan().remove(0);
         let rows = |rate: f64, busy_cpus| {
             let row = |size| [ResultDirection::H2c, ResultDirection::C2h].map(|way| row(size, way, rate));
             let mut rows: Vec<ResultRow> = [4096, 64 << 10, 1 << 20].into_iter().flat_map(row).collect();
             rows.iter_mut().for_each(|row| row.record.busy_cpus = busy_cpus);
             rows
         };
-        assert!(!plan(0).remove(0).add(None, &[]), "no rows");
+        assert!(!plan().remove(0).add(None, &[]), "no rows");
         assert!(runs.add(None, &rows(2.9, 1.0)) && runs.is_open());
         for run in 1..MAX_RUNS {
             assert!(runs.add(None, &rows(2.8, 2.0)) && runs.is_open(), "run {run}");
         }
         assert_eq!(runs.figures.iter().filter(|best| !best.report(runs.runs, "")).count(), 6);
         assert!(runs.add(None, &rows(2.8, 2.0)) && !runs.is_open(), "enough undisturbed runs");
-        let mut runs = plan(0).remove(0);
+        let mut runs = plan().remove(0);
         assert!(runs.is_open() && runs.add(None, &rows(5.0, 1.0)) && !runs.is_open(), "within all bounds");
     }
 }

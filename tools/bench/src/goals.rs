@@ -89,6 +89,7 @@ impl Goal {
     }
 
     /// Goals that are checked.
+    #[cfg(test)]
     pub(crate) fn checked() -> impl Iterator<Item = (Quantity, Self)> {
         GOALS.iter().filter(|goal| goal.bound.is_some()).map(|goal| (goal.quantity, *goal))
     }

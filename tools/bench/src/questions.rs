@@ -38,11 +38,11 @@ pub(crate) struct Trial {
 impl Question {
     pub(crate) const ALL: [Self; 3] = [Self::Channels, Self::Beside, Self::OneCpu];
 
-    /// Number of CPUs that its runs may use.
-    const fn cpus(self) -> f64 {
+    /// Minimum ratio of CPU time to wall time of its runs.
+    pub(crate) const fn busy_cpus(self) -> f64 {
         match self {
-            Self::OneCpu => 1.0,
-            Self::Channels | Self::Beside => 2.0,
+            Self::OneCpu => BUSY_CPUS / 2.0,
+            Self::Channels | Self::Beside => BUSY_CPUS,
         }
     }
 
@@ -103,8 +103,7 @@ impl Question {
     /// Whether a trial counts, and for which placement.
     pub(crate) fn verdict(self, trial: &Trial, setting: &Setting) -> Verdict {
         let records = [trial.base.as_ref(), Some(&trial.run)];
-        let busy = self.cpus() * BUSY_CPUS / 2.0;
-        Verdict::of(records.into_iter().flatten(), &trial.looks, busy, setting)
+        Verdict::of(records.into_iter().flatten(), &trial.looks, self.busy_cpus(), setting)
     }
 }
 
