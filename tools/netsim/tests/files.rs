@@ -161,71 +161,44 @@ fn scenario_absurd_sizes_are_refused_early() {
 /// Errors whose position the parser does not know, and those that every key could have.
 #[test]
 fn scenario_every_error_has_line() {
-    for (text, named) in [
-        ("", vec![":1:", "schema_version: ", "empty"]),
-        ("# nothing\n---\n", vec![":1:", "schema_version: ", "empty"]),
-        ("schema_version: 1\n", vec![":1:", "traffic"]),
+    const HEAD: &str = "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\n";
+    let cases: [(&str, &str, &[&str]); 20] = [
+        ("", "", &[":1:", "schema_version: ", "empty"]),
+        ("", "# nothing\n---\n", &[":1:", "schema_version: ", "empty"]),
+        ("", "schema_version: 1\n", &[":1:", "traffic"]),
         (
+            "",
             "schema_version: 1\nseed: 1\nseed: 2\ntraffic: {permutation: {bytes: 1}}\n",
-            vec![":3:", "seed", "duplicate"],
+            &[":3:", "seed", "duplicate"],
         ),
-        ("schema_version: 1\ntraffic: 5\n", vec![":2:", "traffic", "permutation", "incast"]),
-        ("5\n", vec![":1:", "schema_version"]),
+        ("", "schema_version: 1\ntraffic: 5\n", &[":2:", "traffic", "permutation", "incast"]),
+        ("", "5\n", &[":1:", "schema_version"]),
+        (HEAD, "seed: -1", &[":3:", "seed", "-1", "0 to 18446744073709551614"]),
+        (HEAD, "credit: maybe", &[":3:", "credit", "true or false"]),
+        ("", "schema_version: 1\ntraffic: {permutation: 5}\n", &[":2:", "{bytes: N}"]),
+        (HEAD, "data: {bursts: {loss: 0.5, length: 0}}", &[":3:", "length", "1 to 1000000"]),
+        (HEAD, "data: {bursts: {loss: 1, length: 2}}", &[":3:", "data: ", "below 1"]),
+        (HEAD, "data: {loss: 0.1, bursts: {loss: 0.1, length: 2}}", &[":3:", "data: ", "one of them"]),
+        (HEAD, "data: {delay: {}}", &[":3:", "data: ", "log-normal"]),
         (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nseed: -1\n",
-            vec![":3:", "seed", "-1", "0 to 18446744073709551614"],
-        ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ncredit: maybe\n",
-            vec![":3:", "credit", "true or false"],
-        ),
-        ("schema_version: 1\ntraffic: {permutation: 5}\n", vec![":2:", "{bytes: N}"]),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {bursts: {loss: 0.5, length: 0}}\n",
-            vec![":3:", "length", "1 to 1000000"],
-        ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {bursts: {loss: 1, length: 2}}\n",
-            vec![":3:", "data: ", "below 1"],
+            HEAD,
+            "data: {delay: {uniform: {least_ns: 5, most_ns: 4}}}",
+            &[":3:", "data: ", "at least least_ns"],
         ),
         (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {loss: 0.1, bursts: {loss: 0.1, length: 2}}\n",
-            vec![":3:", "data: ", "one of them"],
+            HEAD,
+            "data: {delay: {log-normal: {least_ns: 5, median_ns: 4, sigma: 9}}}",
+            &[":3:", "sigma", "0 to 4"],
         ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {delay: {}}\n",
-            vec![":3:", "data: ", "log-normal"],
-        ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {delay: {uniform: {least_ns: 5, most_ns: 4}}}\n",
-            vec![":3:", "data: ", "at least least_ns"],
-        ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {delay: {log-normal: {least_ns: 5, median_ns: 4, sigma: 9}}}\n",
-            vec![":3:", "sigma", "0 to 4"],
-        ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nshuffle: {depth: 0, patience_ns: 4}\n",
-            vec![":3:", "depth", "1 to 4096"],
-        ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nthrottle: {rate_mbps: 0, queue_ns: 4}\n",
-            vec![":3:", "rate_mbps", "1 to 100000000"],
-        ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nblackouts: [{from_ns: -4, length_ns: 4}]\n",
-            vec![":3:", "from_ns", "-4"],
-        ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nrouting: magic\n",
-            vec![":3:", "magic", "fixed"],
-        ),
-        (
-            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nslow_links:\n  - {from: 0, to: 9, times: 2}\n",
-            vec![":4:", "slow_links[0]: ", "0 to 9"],
-        ),
-    ] {
-        let error = file::parse("wrong.yaml", text).unwrap_err().to_string();
+        (HEAD, "shuffle: {depth: 0, patience_ns: 4}", &[":3:", "depth", "1 to 4096"]),
+        (HEAD, "throttle: {rate_mbps: 0, queue_ns: 4}", &[":3:", "rate_mbps", "1 to 100000000"]),
+        (HEAD, "blackouts: [{from_ns: -4, length_ns: 4}]", &[":3:", "from_ns", "-4"]),
+        (HEAD, "routing: magic", &[":3:", "magic", "fixed"]),
+        (HEAD, "slow_links:\n  - {from: 0, to: 9, times: 2}", &[":4:", "slow_links[0]: ", "0 to 9"]),
+    ];
+    for (head, rest, named) in cases {
+        let text = format!("{head}{rest}");
+        let error = file::parse("wrong.yaml", &text).unwrap_err().to_string();
         assert!(error.starts_with("scenario wrong.yaml:"), "{error}");
         for part in named {
             assert!(error.contains(part), "{text}: {part:?} is not in {error:?}");
