@@ -5,63 +5,13 @@
 //! ```yaml
 //! schema_version: 1
 //! scheme: receiver-window
-//! topology: {torus: {side: 4}}     # or point-to-point, {tree: {arity: 8, levels: 2, up: 4}}, {fat-tree: {radix: 8, tiers: 3}}, {clos: ...}
-//! rate_gbps: 80                    # of each link
-//! delay_ns: 800                    # along each link
-//! queue_bytes: 65536               # for each link of a switch
-//! packet_bytes: 512
-//! seed: 7
-//! traffic:                         # one of these
-//!   flows: [{from: 0, to: 5, bytes: 262144, at_ns: 0}]
-//!   # permutation: {bytes: 262144}
-//!   # incast: {senders: 32, bytes: 65536}
-//! data: {loss: 0.005, duplicate: 0.001, corrupt: 0.0001, jitter_ns: 300}
-//! control: {loss: 0.005}
-//! disorder: {degree: 64, patience_ns: 4000}
-//! window: 128
-//! credit: false
-//! literal: false
-//! # controller: 33                 # host that receives reports of congested links (adaptive-window, selective)
-//! # paths: 64                      # path identifiers of each sender; with routing: ecmp, switches hash them
-//! # plain_switches: [{switch: 64, drop: true}]             # switches without link feedback, which drop or forward its packets
-//! # congestion: false              # no congestion windows: senders transmit as fast as their scheme allows
-//! # routing: fixed                 # one route for each pair, which a controller can change; or adaptive, per packet
-//! # slow_links: [{from: 64, to: 80, number: 0, times: 4}]   # vertices: hosts, then switches from the lowest level up
+//! topology: {torus: {side: 4}}
+//! traffic: {permutation: {bytes: 262144}}
+//! data: {loss: 0.005, jitter_ns: 300}
 //! ```
 //!
-//! Only `schema_version` and `traffic` are required; [`JSON_SCHEMA`] describes every key, and `examples/scenarios` has samples. `window` is
-//! the receiver's or the sender's, by the scheme.
-//!
-//! The impairments of frames that hosts send are those of [`fpga_netmodel`]:
-//!
-//! ```yaml
-//! data:                            # and control, the same keys
-//!   bursts: {loss: 0.01, length: 8}          # instead of loss: all packets of a burst are lost
-//!   delay: {log-normal: {least_ns: 100, median_ns: 300, sigma: 1.0}}
-//!   # delay: {constant: {ns: 100}}, {uniform: {least_ns: 0, most_ns: 500}}, {exponential: {least_ns: 0, mean_ns: 300}},
-//!   #        {normal: {mean_ns: 300, deviation_ns: 100}}; jitter_ns: N is exponential with that mean
-//!   copy_delay: {constant: {ns: 5000}}       # of duplicated packets; else as delay
-//! shuffle: {depth: 32, patience_ns: 4000}    # instead of disorder: any of 32 packets next
-//! throttle: {rate_mbps: 40000, queue_ns: 50000}
-//! blackouts: [{from_ns: 100000, length_ns: 20000}]
-//! ```
-//!
-//! Networks of switches:
-//!
-//! ```yaml
-//! topology:
-//!   clos:                          # 2 tiers: leaves, spines; 3 tiers: leaves, aggregation switches, cores
-//!     tiers:                       # rate_gbps, delay_ns, queue_bytes, switch_ns, bundle: optional
-//!       - {down: 8, up: 2, rate_gbps: 100}      # or oversubscription: 4 instead of up
-//!       - {down: 4, rate_gbps: 100, delay_ns: 500}
-//! routing: ecmp                    # adaptive, adaptive-flow, round-robin, fixed
-//! ecn: {min_bytes: 30000, max_bytes: 90000}     # or {threshold_bytes: 60000}
-//! control_first: true
-//! trimming: true
-//! link_failures: [{from: 32, to: 36, at_ns: 10000, for_ns: 5000, every_ns: 20000}]   # times: 4: slow instead of failed
-//! reroute_ns: 1000
-//! series_ns: 1000
-//! ```
+//! Only `schema_version` and `traffic` are required. [`JSON_SCHEMA`] describes every key, `examples/scenarios/README.md` explains them, and
+//! its folder has samples.
 
 mod flow_list;
 
