@@ -33,12 +33,10 @@ const MIN_ADDRESS_BITS: u32 = 12;
 #[non_exhaustive]
 pub enum SkeletonError {
     /// The module's name is not an identifier.
-    #[error("`{0}` is not a module name\nhelp: begin it with a letter, and use only letters, digits and _")]
+    #[error("`{0}` is not a module name")]
     Name(String),
     /// Two names of the map yield one name in SystemVerilog.
-    #[error(
-        "{first} and {second} both become `{name}` in SystemVerilog\nhelp: rename one of them in the map"
-    )]
+    #[error("{first} and {second} both become `{name}` in SystemVerilog")]
     Collision {
         /// Name in SystemVerilog.
         name: String,
@@ -48,13 +46,25 @@ pub enum SkeletonError {
         second: String,
     },
     /// The map is too large.
-    #[error(
-        "the map has {ports} registers and fields, more than {MAX_PORTS}\nhelp: put large arrays into memory of the design, and remove them from the map"
-    )]
+    #[error("the map has {ports} registers and fields, more than {MAX_PORTS}")]
     TooLarge {
         /// Number of registers and fields.
         ports: usize,
     },
+}
+
+impl SkeletonError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub const fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Name(_) => "begin it with a letter, and use only letters, digits and _",
+            Self::Collision { .. } => "rename one of them in the map",
+            Self::TooLarge { .. } => {
+                "put large arrays into memory of the design, and remove them from the map"
+            }
+        })
+    }
 }
 
 /// Names that a port may not have: other ports of the module, and keywords that are made of two words.

@@ -122,7 +122,7 @@ impl Found {
 /// Opens the BAR that `choice` names.
 ///
 /// # Errors
-/// [`CliError::NoBar`] if the card has no such BAR, [`CliError::Bar`] if it cannot be opened.
+/// Wrong usage if the card has no such BAR, a failure if it cannot be opened.
 pub fn open(card: &Card, backend: &dyn Backend, choice: BarChoice) -> Result<Found, CliError> {
     let info = card.info();
     let index = match choice {
@@ -136,14 +136,15 @@ pub fn open(card: &Card, backend: &dyn Backend, choice: BarChoice) -> Result<Fou
             let role = Role::of(info, bar.index).map_or("unknown", Role::name);
             format!("{} ({role})", bar.index)
         });
-        return Err(CliError::NoBar {
-            card: card.name().to_owned(),
-            wanted: choice.to_string(),
-            there: there.collect::<Vec<_>>().join(", "),
-        });
+        let there = there.collect::<Vec<_>>().join(", ");
+        return Err(CliError::usage(format!(
+            "{}: there is no BAR {choice}; the card has {there}",
+            card.name()
+        )));
     };
-    let bar =
-        backend.open_bar(index).map_err(|source| CliError::Bar { card: card.name().to_owned(), source })?;
+    let bar = backend
+        .open_bar(index)
+        .map_err(|error| CliError::failed(format!("{}: {error}", card.name())).advised(error.help()))?;
     Ok(Found { index, role: Role::of(info, index), bar })
 }
 

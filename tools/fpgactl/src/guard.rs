@@ -77,7 +77,7 @@ pub fn read_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Option<St
 /// Harm that writing `stretch` may do to an operation in progress; `None`: none.
 ///
 /// # Errors
-/// [`CliError::Mmio`] if the state of a channel cannot be read.
+/// The state of a channel cannot be read.
 pub fn write_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Result<Option<String>, CliError> {
     if let Some(harm) = unknown_design(card, all, stretch) {
         return Ok(Some(harm));
@@ -172,7 +172,7 @@ fn is_running(card: &Card, name: ChannelName) -> Result<bool, CliError> {
         let status = ChannelBlock::STATUS.read(card.dma_bar(), base)?;
         Ok(control.run() || status.busy())
     };
-    read().map_err(|source| CliError::Mmio { card: card.name().to_owned(), source })
+    read().map_err(|error| CliError::mmio(card.name(), &error))
 }
 
 /// Warning about an unknown design behind the user or the bypass BAR; `None`: it is known. A slave that does not answer blocks the bus

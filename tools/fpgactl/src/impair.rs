@@ -209,18 +209,17 @@ impl ImpairArgs {
     /// Model of all impairments, with packets reordered within `reorder` (0: in order).
     ///
     /// # Errors
-    /// [`CliError::Usage`] for impossible distributions.
+    /// Wrong usage for impossible distributions.
     pub fn model(&self, reorder: u16) -> Result<Impairments, CliError> {
-        let wrong = |error: DistributionError| CliError::Usage(error.to_string());
+        let wrong = |error: DistributionError| CliError::usage(error.to_string());
         for (option, given, other, there) in [
             ("--burst", self.burst.is_some(), "--loss", self.loss.is_some()),
             ("--queue", self.queue.is_some(), "--rate", self.rate.is_some()),
             ("--jitter-law", self.jitter_law.is_some(), "--jitter", self.jitter.is_some()),
         ] {
             if given && !there {
-                return Err(CliError::Usage(format!(
-                    "{option} has no effect without {other}\nhelp: give both"
-                )));
+                let text = format!("{option} has no effect without {other}");
+                return Err(CliError::usage(text).advise("give both"));
             }
         }
         let share = |part: Option<f64>| Probability::new(part.unwrap_or(0.0)).map_err(wrong);

@@ -42,7 +42,6 @@ pub mod progress;
 pub mod record;
 pub mod registers;
 pub mod settings;
-mod shown;
 mod signal_state;
 pub mod silence;
 pub mod stop;
@@ -72,7 +71,6 @@ use commands::{
 };
 use error::CliError;
 use settings::Settings;
-use shown::Shown;
 use stop::SignalAction;
 use target::CardOpener as _;
 
@@ -96,7 +94,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let data_on_stdout = cli.outputs_to_stdout() > 0;
     let end = move || {
-        let error = CliError::Interrupted { what: name, left: left().to_owned() };
+        let error = CliError::interrupted(name, left());
         outfile::remove_temporary();
         failed(&error, with_json, data_on_stdout);
         std::process::exit(error.exit_status().into());
@@ -121,7 +119,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error @ CliError::BrokenPipe { .. }) => {
+        // The reader of the data has closed the pipe.
+        Err(error) if error.exit_status() == 0 => {
             stop::finish();
             tracing::info!(%error, "ended");
             if json {
@@ -129,7 +128,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        Err(CliError::Program { status }) => ExitCode::from(status),
+        Err(error) if error.is_of_program() => ExitCode::from(error.exit_status()),
         Err(error) => {
             stop::finish();
             failed(&error, json && !error.is_reported(), data_on_stdout)
@@ -244,21 +243,20 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
 /// Checks that at most one output goes to standard output, that no terminal gets binary data, and that a record does not overwrite the log being replayed.
 fn distinct(cli: &Cli) -> Result<(), CliError> {
     if cli.outputs_to_stdout() > 1 {
-        let text = "standard output (-) is named for two outputs of this command\nhelp: name a file for one";
-        return Err(CliError::Usage(text.to_owned()));
+        let text = "standard output (-) is named for two outputs of this command";
+        return Err(CliError::usage(text).advise("name a file for one"));
     }
     if let Some(output) = cli.command.binary_output().filter(|path| outfile::is_terminal(path)) {
-        return Err(CliError::Usage(format!(
-            "--out {}: this is a terminal, and the data is not text\nhelp: name a file, or pipe it to another program, such as xxd",
-            output.display()
-        )));
+        let text = format!("--out {}: this is a terminal, and the data is not text", output.display());
+        return Err(CliError::usage(text).advise("name a file, or pipe it to another program, such as xxd"));
     }
     let (Command::Replay(args), Some(record)) = (&cli.command, &cli.global.record) else { return Ok(()) };
     match (args.file.canonicalize(), record.canonicalize()) {
-        (Ok(log), Ok(record)) if log == record => Err(CliError::Usage(format!(
-            "--record {} would overwrite the log that is to be replayed\nhelp: name another file",
-            record.display()
-        ))),
+        (Ok(log), Ok(record)) if log == record => {
+            let text =
+                format!("--record {} would overwrite the log that is to be replayed", record.display());
+            Err(CliError::usage(text).advise("name another file"))
+        }
         _ => Ok(()),
     }
 }
@@ -287,7 +285,7 @@ fn refused(error: clap::Error, json: bool, out: &mut dyn Write) -> ExitCode {
     }
     let _ = error.print();
     if json {
-        let usage = CliError::Usage(error.render().to_string().trim_end().to_owned());
+        let usage = CliError::usage(error.render().to_string().trim_end());
         let _ = output::print_failure(&usage, out);
     }
     ExitCode::from(2)
@@ -295,7 +293,7 @@ fn refused(error: clap::Error, json: bool, out: &mut dyn Write) -> ExitCode {
 
 fn fail(error: &CliError, json: bool, out: &mut dyn Write) -> ExitCode {
     // An error here cannot be reported.
-    let _ = writeln!(io::stderr(), "fpgactl: {}", Shown::from(error));
+    let _ = writeln!(io::stderr(), "fpgactl: {error:#}");
     if json {
         let _ = output::print_failure(error, out);
     }

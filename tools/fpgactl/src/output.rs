@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 
 use crate::error::CliError;
 use crate::settings::Settings;
-use crate::shown::Shown;
 use crate::stop;
 use crate::style;
 
@@ -69,15 +68,11 @@ impl From<&CliError> for Problem {
             2 => "usage",
             _ => "operation",
         };
-        let Shown { problem, help } = Shown::from(error);
-        Self { kind, message: problem, help }
+        Self { kind, message: error.to_string(), help: error.help().map(str::to_owned) }
     }
 }
 
 /// Writes a report to `out`, as JSON or as text.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
     stop::finish();
     if json {
@@ -87,9 +82,6 @@ pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<()
 }
 
 /// Writes a report whose lines begin with a status word, coloured by status if there are colours.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn print_statuses(
     report: &impl Report,
     settings: &Settings,
@@ -103,9 +95,6 @@ pub fn print_statuses(
 }
 
 /// Writes one of several reports to `out`: as one line of JSON, or as text.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn print_line(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
     if !json {
         return write_all(report.text().as_bytes(), out);
@@ -114,17 +103,11 @@ pub fn print_line(report: &impl Report, json: bool, out: &mut dyn Write) -> Resu
 }
 
 /// Writes bytes to `out`. A closed reader (`| head`) is not a failure.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn write_all(bytes: &[u8], out: &mut dyn Write) -> Result<(), CliError> {
     write_while_read(bytes, out).map(drop)
 }
 
 /// Writes bytes to `out`. Returns `false` if the reader has closed the output, so that the caller can stop writing.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn write_while_read(bytes: &[u8], out: &mut dyn Write) -> Result<bool, CliError> {
     stop::finish();
     while_read(out.write_all(bytes).and_then(|()| out.flush()))
@@ -142,26 +125,24 @@ fn buffered(
     while_read(written).map(drop)
 }
 
+fn failed(error: io::Error) -> CliError {
+    CliError::failed(format!("standard output: {error}"))
+}
+
 fn while_read(written: io::Result<()>) -> Result<bool, CliError> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(CliError::Output(error)),
+        Err(error) => Err(failed(error)),
         Ok(()) => Ok(true),
     }
 }
 
 /// Writes the JSON document of a failure to `out`.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn print_failure(error: &CliError, out: &mut dyn Write) -> Result<(), CliError> {
     document(&Failed { error: Problem::from(error) }, out)
 }
 
 /// Writes the JSON document of `content` to `out`.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
     let document = Document { schema_version: SCHEMA_VERSION, content };
     buffered(out, |out| {
@@ -171,20 +152,14 @@ pub fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), Cli
 }
 
 /// Returns a JSON document in one line, with its line feed.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn line_of(content: &impl Serialize) -> Result<Vec<u8>, CliError> {
     let document = Document { schema_version: SCHEMA_VERSION, content };
-    let mut text = serde_json::to_vec(&document).map_err(|error| CliError::Output(error.into()))?;
+    let mut text = serde_json::to_vec(&document).map_err(|error| failed(error.into()))?;
     text.push(b'\n');
     Ok(text)
 }
 
 /// Writes a JSON document in one line.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn line(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
     write_all(&line_of(content)?, out)
 }

@@ -236,10 +236,10 @@ impl Deadline {
     /// Fails if the time is over, or a signal has requested the end.
     ///
     /// # Errors
-    /// [`CliError::TimedOut`], [`CliError::Stopped`].
+    /// [`CliError::timed_out`], [`CliError::stopped`].
     pub fn check(&self, what: impl FnOnce() -> String) -> Result<(), CliError> {
         if signal_state::is_asked() {
-            return Err(CliError::Stopped { what: what(), done: None });
+            return Err(CliError::stopped(what(), None));
         }
         self.check_time(what)
     }
@@ -281,10 +281,10 @@ impl Deadline {
     /// Fails if the time is over: for commands that check for signals themselves and end normally at one.
     ///
     /// # Errors
-    /// [`CliError::TimedOut`].
+    /// [`CliError::timed_out`].
     pub fn check_time(&self, what: impl FnOnce() -> String) -> Result<(), CliError> {
         match self.end {
-            Some((end, limit)) if Instant::now() >= end => Err(CliError::TimedOut { what: what(), limit }),
+            Some((end, limit)) if Instant::now() >= end => Err(CliError::timed_out(what(), limit)),
             _ => Ok(()),
         }
     }

@@ -55,9 +55,6 @@ impl fmt::Debug for Recording {
 
 impl Recording {
     /// Creates the file, and writes its head.
-    ///
-    /// # Errors
-    /// [`CliError::File`].
     pub fn create(path: &Path, deadline: Deadline) -> Result<Self, CliError> {
         let fail = |error| CliError::carried(path, "write the record", error);
         let mut out = BufWriter::new(OutFile::create(path, deadline)?);
@@ -125,7 +122,7 @@ impl Recording {
     /// Writes the rest of the record, and renames the file to its final name.
     ///
     /// # Errors
-    /// [`CliError::File`], for any write error since the beginning; the previous file is unchanged then.
+    /// Any write error since the beginning; the previous file is unchanged then.
     pub fn finish(&self) -> Result<(), CliError> {
         let mut state = self.state();
         if state.accesses == 0 {

@@ -152,17 +152,11 @@ impl Register {
     }
 
     /// Reads the register. The caller checks whether it may be read.
-    ///
-    /// # Errors
-    /// [`CliError::Mmio`].
     pub fn read(&self, card: &Card) -> Result<u32, CliError> {
         self.in_bar(card, |bar| bar.read32(self.address))
     }
 
     /// Writes the register. The caller checks whether it may be written.
-    ///
-    /// # Errors
-    /// [`CliError::Mmio`].
     pub fn write(&self, card: &Card, value: u32) -> Result<(), CliError> {
         self.in_bar(card, |bar| bar.write32(self.address, value))
     }
@@ -184,9 +178,9 @@ impl Register {
         };
         // A register of the user BAR is listed only if there is a user BAR.
         let Some(bar) = bar else {
-            return Err(CliError::Usage(format!("{}: there is no user BAR for {}", card.name(), self.name)));
+            return Err(CliError::usage(format!("{}: there is no user BAR for {}", card.name(), self.name)));
         };
-        access(bar).map_err(|source| CliError::Mmio { card: card.name().to_owned(), source })
+        access(bar).map_err(|error| CliError::mmio(card.name(), &error))
     }
 
     /// Decodes `raw` into fields, from the least significant bit up.

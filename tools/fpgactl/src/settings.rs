@@ -44,7 +44,7 @@ impl Settings {
     /// on the command line.
     ///
     /// # Errors
-    /// [`CliError::Config`], [`CliError::Map`]; [`CliError::File`] if the record cannot be created.
+    /// Errors of the defaults file, of the register map and of the record.
     pub fn new(args: &GlobalArgs) -> Result<Self, CliError> {
         let config = match &args.config {
             Some(file) => {

@@ -2,13 +2,14 @@
 
 use fpga_driver::{Card, errors::AllOnesCause};
 
+use crate::advice::render;
 use crate::error::CliError;
 
 /// Examines the words that a command has read. If all words of the user BAR are ones, or any of the DMA BAR, it finds the cause. Logic behind
 /// the user BAR that does not answer is noted on standard error, because all ones can be a value.
 ///
 /// # Errors
-/// [`CliError::AllOnes`] if the card itself does not answer.
+/// The card itself does not answer.
 pub fn explain(card: &Card, words: impl IntoIterator<Item = (bool, u32)>) -> Result<(), CliError> {
     let (mut dma, mut user, mut silent) = (false, 0_u32, 0_u32);
     for (in_user_bar, word) in words {
@@ -27,6 +28,6 @@ pub fn explain(card: &Card, words: impl IntoIterator<Item = (bool, u32)>) -> Res
             Ok(())
         }
         AllOnesCause::UserLogic => Ok(()),
-        cause => Err(CliError::AllOnes { card: card.name().to_owned(), cause }),
+        cause => Err(CliError::failed(format!("{}: {cause}", card.name())).advise(render(&cause.advice()))),
     }
 }

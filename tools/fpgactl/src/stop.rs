@@ -46,24 +46,21 @@ pub enum SignalAction {
 }
 
 /// Installs the handlers, so that signals request the end. Calling it again changes nothing.
-///
-/// # Errors
-/// [`CliError::Signals`].
 pub fn install_handlers() -> Result<(), CliError> {
     if ASKED.get().is_some() {
         return Ok(());
     }
     let asked = Arc::new(AtomicBool::new(false));
     // Not a pair of sockets: a kernel may have no networking.
-    let (signalled, wake) = io::pipe().map_err(CliError::Signals)?;
+    let (signalled, wake) = io::pipe().map_err(CliError::signals)?;
     // Handles the second signal.
-    outfile::watch().map_err(CliError::Signals)?;
+    outfile::watch().map_err(CliError::signals)?;
     for signal in [SIGINT, SIGTERM] {
         let register = || -> io::Result<()> {
             flag::register(signal, Arc::clone(&asked))?;
             pipe::register(signal, wake.try_clone()?).map(drop)
         };
-        register().map_err(CliError::Signals)?;
+        register().map_err(CliError::signals)?;
     }
     // Another thread may have set it first; then a signal notifies both.
     let _ = ASKED.set(SignalState { flag: asked, signalled });
@@ -87,13 +84,10 @@ type Cleanup = Box<dyn FnOnce() + Send>;
 static CLEANUP: Mutex<Option<Cleanup>> = Mutex::new(None);
 
 /// From now on the first signal runs `end` on a separate thread, in any state of the command; `end` does not return.
-///
-/// # Errors
-/// [`CliError::Signals`].
 pub fn abort_on_signal(end: impl FnOnce() + Send + 'static) -> Result<(), CliError> {
     install_handlers()?;
     let Some(asked) = ASKED.get() else { return Ok(()) };
-    let signalled = asked.signalled.try_clone().map_err(CliError::Signals)?;
+    let signalled = asked.signalled.try_clone().map_err(CliError::signals)?;
     STATE.store(NO_HANDLER, Ordering::SeqCst);
     let wait = move || {
         loop {
@@ -111,7 +105,7 @@ pub fn abort_on_signal(end: impl FnOnce() + Send + 'static) -> Result<(), CliErr
             end();
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop).map_err(CliError::Signals)
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop).map_err(CliError::signals)
 }
 
 /// Sets the cleanup before a signal ends the process.
@@ -120,9 +114,6 @@ pub fn before_abort(cleanup: impl FnOnce() + Send + 'static) {
 }
 
 /// From now on the command checks for signals itself.
-///
-/// # Errors
-/// [`CliError::Signals`].
 pub fn handle_signals() -> Result<(), CliError> {
     finish();
     install_handlers()
@@ -139,13 +130,10 @@ pub fn finish() {
 
 /// From now on `files` are removed however signals end the process: by a second one, or because it has not ended 10 seconds after the first
 /// one. Must be called after [`install_handlers`].
-///
-/// # Errors
-/// [`CliError::Signals`].
 pub fn remove_on_exit(files: Vec<SocketFile>) -> Result<(), CliError> {
     *lock(&SOCKETS) = files;
     let Some(asked) = ASKED.get() else { return Ok(()) };
-    let signalled = asked.signalled.try_clone().map_err(CliError::Signals)?;
+    let signalled = asked.signalled.try_clone().map_err(CliError::signals)?;
     let watch = move || {
         loop {
             match poll(&mut [PollFd::new(&signalled, PollFlags::IN)], None) {
@@ -163,22 +151,19 @@ pub fn remove_on_exit(files: Vec<SocketFile>) -> Result<(), CliError> {
         // Without waiting for other threads: one may hang.
         low_level::exit(128 + SIGTERM);
     };
-    thread::Builder::new().name("cleanup".to_owned()).spawn(watch).map(drop).map_err(CliError::Signals)
+    thread::Builder::new().name("cleanup".to_owned()).spawn(watch).map(drop).map_err(CliError::signals)
 }
 
 /// Fails if a signal has arrived; `left`: state that the command leaves behind then.
 ///
 /// # Errors
-/// [`CliError::Interrupted`].
-pub fn check(what: impl Into<String>, left: impl Into<String>) -> Result<(), CliError> {
-    if is_asked() { Err(CliError::Interrupted { what: what.into(), left: left.into() }) } else { Ok(()) }
+/// [`CliError::interrupted`].
+pub fn check(what: impl Into<String>, left: &str) -> Result<(), CliError> {
+    if is_asked() { Err(CliError::interrupted(what, left)) } else { Ok(()) }
 }
 
 /// Makes a write beyond the file-size limit (`ulimit -f`) fail with an error instead of ending the process by SIGXFSZ.
-///
-/// # Errors
-/// [`CliError::Signals`].
 pub fn ignore_file_size_signal() -> Result<(), CliError> {
     // A handler without effect: unlike an ignored signal, child processes do not inherit it.
-    flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(CliError::Signals)
+    flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(CliError::signals)
 }

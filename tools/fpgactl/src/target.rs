@@ -172,9 +172,6 @@ impl Target {
     }
 
     /// Description of a simulated card; `None` for another kind of card.
-    ///
-    /// # Errors
-    /// [`CliError::Description`].
     pub fn description(&self) -> Result<Option<CardDescription>, CliError> {
         match &self.spec {
             CardSpec::Simulated { description: None } => Ok(Some(CardDescription::default())),
@@ -344,15 +341,13 @@ pub(crate) fn catch() {
 }
 
 /// Loads a file, or, if there is none, a built-in description: names of built-in ones have neither folders nor an extension.
-///
-/// # Errors
-/// [`CliError::Description`], [`CliError::NoSuchCard`].
 fn load(file: &Path) -> Result<CardDescription, CliError> {
     CardDescription::find(file).map_err(|error| match error {
         DescriptionError::UnknownName { name, known } => {
             let hint = hint(&name, builtins()).unwrap_or_default();
             let hint = if hint.is_empty() { hint } else { format!("{hint} ") };
-            CliError::NoSuchCard { name, hint: format!("{hint}there are {known}") }
+            CliError::usage(format!("no built-in card is called `{name}`"))
+                .advise(format!("{hint}there are {known}"))
         }
         other => other.into(),
     })
@@ -361,7 +356,7 @@ fn load(file: &Path) -> Result<CardDescription, CliError> {
 /// Loads a card file, or a built-in description of that name; `-` is standard input. A pipe is read until the deadline.
 ///
 /// # Errors
-/// [`CliError::Description`], [`CliError::NoSuchCard`], [`CliError::Read`]; for a pipe [`CliError::TimedOut`], [`CliError::Stopped`].
+/// Those of the file or of the name; for a pipe [`CliError::timed_out`], [`CliError::stopped`].
 pub fn read(file: &Path, deadline: Deadline) -> Result<CardDescription, CliError> {
     if waits(file) {
         return Ok(CardDescription::parse(file, &read_yaml(FileKind::CARD, file, deadline)?)?);
@@ -436,7 +431,7 @@ impl Opened {
 /// Opens one card.
 ///
 /// # Errors
-/// As [`reach`]; [`CliError::Open`].
+/// As [`reach`]; those of opening the card.
 pub fn open(choice: &impl CardOpener) -> Result<Opened, CliError> {
     let (target, options) = (choice.target(), choice.design().options());
     let (backend, options): (Arc<dyn Backend>, _) = match outside(target)? {
@@ -464,9 +459,6 @@ pub fn observe(choice: &impl CardOpener) -> Result<Opened, CliError> {
 }
 
 /// Returns the backend of one card without accessing its registers: for cards that cannot be opened.
-///
-/// # Errors
-/// [`CliError::Description`], [`CliError::SimNetwork`], [`CliError::Vfio`], [`CliError::VfioUser`].
 pub fn reach(choice: &impl CardOpener) -> Result<Arc<dyn Backend>, CliError> {
     let target = choice.target();
     let backend = match outside(target)? {
@@ -543,7 +535,7 @@ pub struct HopOptions {
 /// Opens two cards that reach each other: two simulated ones in a common network, or two real ones.
 ///
 /// # Errors
-/// As [`open`]; [`CliError::Usage`] for two cards without a common network.
+/// As [`open`]; wrong usage for two cards without a common network.
 pub fn open_pair(
     choice: &impl CardOpener,
     peer: Option<&Target>,
@@ -567,12 +559,13 @@ pub fn open_pair(
             }
             None => Err(mixed(target, peer)),
         },
-        (None, None) => Err(CliError::Usage(format!(
-            "{target} has no simulated peer in this process: such a card needs a second one on its network\nhelp: name it with --peer"
-        ))),
+        (None, None) => Err(CliError::usage(format!(
+            "{target} has no simulated peer in this process: such a card needs a second one on its network"
+        ))
+        .advise("name it with --peer")),
         (None, Some(peer)) if peer.is_simulated() => Err(mixed(target, peer)),
         (None, Some(peer)) if peer == target => {
-            Err(CliError::Usage(format!("--card and --peer are both {target}\nhelp: name two cards")))
+            Err(CliError::usage(format!("--card and --peer are both {target}")).advise("name two cards"))
         }
         (None, Some(peer)) => Ok(Pair {
             first: open(choice)?,
@@ -587,9 +580,10 @@ fn is_described_in_file(spec: &CardSpec) -> bool {
 }
 
 fn mixed(card: &Target, peer: &Target) -> CliError {
-    CliError::Usage(format!(
-        "{card} and {peer} have no common network: one is simulated in this process, the other is not\nhelp: name two of a kind with --card and --peer"
+    CliError::usage(format!(
+        "{card} and {peer} have no common network: one is simulated in this process, the other is not"
     ))
+    .advise("name two of a kind with --card and --peer")
 }
 
 /// The same card with the node id after the first one's.
@@ -628,7 +622,7 @@ fn simulated_pair(
         ([0, 1].map(|card| Some((network.clone(), network.backend(card)))), None)
     };
     let [Some((network, backend)), Some((peer_network, peer_backend))] = networks else {
-        return Err(CliError::Usage("the simulated network has fewer than two cards".to_owned()));
+        return Err(CliError::usage("the simulated network has fewer than two cards"));
     };
     let options = choice.design().options();
     let mut first = Opened::new(choice, choice.with_observer(backend), options.clone())?;

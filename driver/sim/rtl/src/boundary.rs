@@ -37,7 +37,7 @@ fn simulation(handle: i32) -> Option<&'static Simulation> {
 }
 
 fn report(error: &StartError) {
-    tracing::error!("fpga_xdma: {error}");
+    tracing::error!("fpga_xdma: {}", error.with_help());
 }
 
 /// Sends messages to standard error, from the level in the environment on.

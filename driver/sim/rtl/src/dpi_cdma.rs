@@ -16,7 +16,7 @@ pub extern "C" fn fpga_cdma_open(data_bits: i32, address_bits: i32, length_bits:
     match cdma::open(&CdmaParameters { data_bits, address_bits, length_bits, sg, dre }) {
         Ok(handle) => i32::try_from(handle).unwrap_or(-1),
         Err(error) => {
-            tracing::error!("fpga_cdma: {error}");
+            tracing::error!("fpga_cdma: {}", error.with_help());
             -1
         }
     }

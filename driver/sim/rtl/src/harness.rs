@@ -13,18 +13,26 @@ pub(crate) const NAME: &str = "fpga_harness";
 #[non_exhaustive]
 pub enum HarnessError {
     /// No source has the module.
-    #[error("no source contains module {0}\nhelp: correct --top, or add its source")]
+    #[error("no source contains module {0}")]
     NoModule(String),
     /// The ports cannot be read.
-    #[error(
-        "the ports of module {module} are not `input`, `output` or `inout` in its header: `{found}`\nhelp: write a module above it that drives its inputs, without --harness"
-    )]
+    #[error("the ports of module {module} are not `input`, `output` or `inout` in its header: `{found}`")]
     Ports {
         /// Top module.
         module: String,
         /// Text of a port.
         found: String,
     },
+}
+
+impl HarnessError {
+    /// Advice about it.
+    pub(crate) const fn help(&self) -> &'static str {
+        match self {
+            Self::NoModule(_) => "correct --top, or add its source",
+            Self::Ports { .. } => "write a module above it that drives its inputs, without --harness",
+        }
+    }
 }
 
 /// Value of an input, by its name.

@@ -3,6 +3,7 @@
 //! A model is a folder: the program of the simulator (`obj/simulation`), the source of `fpga_xdma` and, if the card has a description,
 //! `card.yaml`.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,11 +55,7 @@ pub struct ModelOptions {
 #[non_exhaustive]
 pub enum ModelError {
     /// Verilator cannot be run.
-    #[error(
-        "{program} cannot be run: {source}\nhelp: install Verilator {}.{:03} or newer (Debian, Ubuntu: apt-get install verilator), or set VERILATOR to its path",
-        OLDEST.0,
-        OLDEST.1
-    )]
+    #[error("{program} cannot be run: {source}")]
     NoVerilator {
         /// Program.
         program: String,
@@ -66,30 +63,25 @@ pub enum ModelError {
         r#source: io::Error,
     },
     /// This version of Verilator is too old.
-    #[error("{found} is too old\nhelp: install Verilator {}.{:03} or newer, or set VERILATOR to its path", OLDEST.0, OLDEST.1)]
+    #[error("{found} is too old")]
     OldVerilator {
         /// Its own description.
         found: String,
     },
     /// The DPI-C library was not found.
-    #[error(
-        "{LIBRARY} was not found in {searched}\nhelp: build it (cargo build --release -p fpga-rtl), and set FPGA_RTL_LIBRARY to its path"
-    )]
+    #[error("{LIBRARY} was not found in {searched}")]
     NoLibrary {
         /// Folders.
         searched: String,
     },
     /// Verilator refused the sources, or its output did not compile.
-    #[error("verilator failed:\n{output}help: correct the sources; Verilator's manual explains each message")]
+    #[error("verilator failed:\n{}", output.trim_end_matches('\n'))]
     Refused {
         /// Last lines of its output.
         output: String,
     },
     /// A signal has another width than the port of the XDMA at which it is, and data would be lost.
-    #[error(
-        "{}\nhelp: give the signals the widths of the ports; the parameters DATA_WIDTH and ID_WIDTH of fpga_xdma, or xdma.data_width in the card description, set the latter",
-        shown(wrong)
-    )]
+    #[error("{}", shown(wrong))]
     Widths {
         /// Signals.
         wrong: Vec<WrongWidth>,
@@ -107,6 +99,25 @@ pub enum ModelError {
         /// System error.
         r#source: io::Error,
     },
+}
+
+impl ModelError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn help(&self) -> Option<Cow<'static, str>> {
+        let (major, minor) = OLDEST;
+        Some(match self {
+            Self::NoVerilator { .. } => format!("install Verilator {major}.{minor:03} or newer (Debian, Ubuntu: apt-get install verilator), or set VERILATOR to its path").into(),
+            Self::OldVerilator { .. } => {
+                format!("install Verilator {major}.{minor:03} or newer, or set VERILATOR to its path").into()
+            }
+            Self::NoLibrary { .. } => "build it (cargo build --release -p fpga-rtl), and set FPGA_RTL_LIBRARY to its path".into(),
+            Self::Refused { .. } => "correct the sources; Verilator's manual explains each message".into(),
+            Self::Widths { .. } => "give the signals the widths of the ports; the parameters DATA_WIDTH and ID_WIDTH of fpga_xdma, or xdma.data_width in the card description, set the latter".into(),
+            Self::Harness(error) => error.help().into(),
+            Self::File { .. } => return None,
+        })
+    }
 }
 
 fn shown(wrong: &[WrongWidth]) -> String {

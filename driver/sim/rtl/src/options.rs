@@ -1,5 +1,6 @@
 //! Options of a simulation, parameters of the RTL module, and the card that they describe.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -119,48 +120,64 @@ pub(crate) const NAMES: [&str; 15] = [
 /// Reason why a simulation does not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    #[error(
-        "option {name}: `{value}` is not {expected}\nhelp: give +fpga_{name}=VALUE to the simulator, or remove it"
-    )]
+    #[error("option {name}: `{value}` is not {expected}")]
     Value { name: String, value: String, expected: &'static str },
     #[error("there is no option `{0}`; the options are {options}", options = NAMES.join(", "))]
     Unknown(String),
-    #[error(
-        "option ratio: simulated time is locked to the host's accesses\nhelp: give +fpga_clock=free too, or remove +fpga_ratio"
-    )]
+    #[error("option ratio: simulated time is locked to the host's accesses")]
     RatioLocked,
-    #[error(
-        "option period: axi_aclk is sys_clk (parameter HALF_PERIOD is 0)\nhelp: change the clock of the test bench, or remove +fpga_period"
-    )]
+    #[error("option period: axi_aclk is sys_clk (parameter HALF_PERIOD is 0)")]
     PeriodOfInput,
-    #[error("no socket\nhelp: give +fpga_socket=PATH to the simulator, or set FPGA_RTL_SOCKET")]
+    #[error("no socket")]
     NoSocket,
-    #[error(
-        "instance {0} of fpga_xdma has no socket\nhelp: give +fpga_socket.{0}=PATH to the simulator, or set its parameter SOCKET"
-    )]
+    #[error("instance {0} of fpga_xdma has no socket")]
     NoSocketOf(usize),
     #[error(transparent)]
     Card(#[from] DescriptionError),
-    #[error("parameter {name} of fpga_xdma is {value}: {rule}\nhelp: correct the instance")]
+    #[error("parameter {name} of fpga_xdma is {value}: {rule}")]
     Parameter { name: &'static str, value: u32, rule: &'static str },
-    #[error("parameter {name} of fpga_cdma is {value}: {rule}\nhelp: correct the instance")]
+    #[error("parameter {name} of fpga_cdma is {value}: {rule}")]
     CdmaParameter { name: &'static str, value: u32, rule: &'static str },
     #[error(transparent)]
     Engine(#[from] fpga_sim::CardError),
-    #[error(
-        "the card file has {key} {described}, but parameter {name} of fpga_xdma is {value}\nhelp: change one of them, or omit the card file"
-    )]
+    #[error("the card file has {key} {described}, but parameter {name} of fpga_xdma is {value}")]
     Mismatch { key: &'static str, described: u32, name: &'static str, value: u32 },
     #[error(transparent)]
     Network(#[from] fpga_sim::SimNetworkError),
     #[error(transparent)]
     Serve(#[from] fpga_sim::served::ServeError),
     #[error(
-        "{}: the record cannot be created: {source}\nhelp: name a file in a folder that you may write to", path.display()
+        "{}: the record cannot be created: {source}", path.display()
     )]
-    Record { path: PathBuf, source: std::io::Error },
+    Record { path: PathBuf, r#source: std::io::Error },
     #[error("{what}: {source}")]
-    System { what: &'static str, source: std::io::Error },
+    System { what: &'static str, r#source: std::io::Error },
+}
+
+impl StartError {
+    /// The problem, and what to do about it in a second line.
+    pub(crate) fn with_help(&self) -> String {
+        self.help().map_or_else(|| self.to_string(), |help| format!("{self}\nhelp: {help}"))
+    }
+
+    fn help(&self) -> Option<Cow<'static, str>> {
+        Some(match self {
+            Self::Value { name, .. } => {
+                format!("give +fpga_{name}=VALUE to the simulator, or remove it").into()
+            }
+            Self::RatioLocked => "give +fpga_clock=free too, or remove +fpga_ratio".into(),
+            Self::PeriodOfInput => "change the clock of the test bench, or remove +fpga_period".into(),
+            Self::NoSocket => "give +fpga_socket=PATH to the simulator, or set FPGA_RTL_SOCKET".into(),
+            Self::NoSocketOf(instance) => {
+                format!("give +fpga_socket.{instance}=PATH to the simulator, or set its parameter SOCKET")
+                    .into()
+            }
+            Self::Parameter { .. } | Self::CdmaParameter { .. } => "correct the instance".into(),
+            Self::Mismatch { .. } => "change one of them, or omit the card file".into(),
+            Self::Record { .. } => "name a file in a folder that you may write to".into(),
+            _ => return None,
+        })
+    }
 }
 
 impl Options {

@@ -37,11 +37,11 @@ pub struct WrapperOptions {
 #[non_exhaustive]
 pub enum WrapperError {
     /// The name is not an identifier.
-    #[error("`{0}` is not a module name\nhelp: begin it with a letter, and use only letters, digits and _")]
+    #[error("`{0}` is not a module name")]
     Name(String),
     /// `fpga_xdma` has the same number of channels in both directions.
     #[error(
-        "xdma.h2c_channels is {h2c} and xdma.c2h_channels is {c2h}: fpga_xdma has the same number in both directions\nhelp: change one of them in the card file"
+        "xdma.h2c_channels is {h2c} and xdma.c2h_channels is {c2h}: fpga_xdma has the same number in both directions"
     )]
     Channels {
         /// H2C channels.
@@ -50,8 +50,20 @@ pub enum WrapperError {
         c2h: u8,
     },
     /// The number of user interrupts is not possible.
-    #[error("{0} user interrupts: the IP has 1 to {MAX_USER_INTERRUPTS}\nhelp: correct --user-interrupts")]
+    #[error("{0} user interrupts: the IP has 1 to {MAX_USER_INTERRUPTS}")]
     UserInterrupts(u8),
+}
+
+impl WrapperError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub const fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Name(_) => "begin it with a letter, and use only letters, digits and _",
+            Self::Channels { .. } => "change one of them in the card file",
+            Self::UserInterrupts(_) => "correct --user-interrupts",
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

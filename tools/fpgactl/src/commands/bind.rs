@@ -41,9 +41,6 @@ pub struct ReleaseReport {
 }
 
 /// Runs `bind`.
-///
-/// # Errors
-/// [`CliError::Host`], [`CliError::Bind`].
 pub fn bind(args: &BindArgs) -> Result<BindReport, CliError> {
     let roots = args.host.roots();
     let Bound { address, driver, previous, already, group, others, files, .. } =
@@ -66,9 +63,6 @@ pub fn bind(args: &BindArgs) -> Result<BindReport, CliError> {
 }
 
 /// Runs `release`.
-///
-/// # Errors
-/// [`CliError::Host`], [`CliError::Bind`].
 pub fn release(args: &ReleaseArgs) -> Result<ReleaseReport, CliError> {
     let roots = args.host.roots();
     let Released { address, driver, previous, remembered, .. } =

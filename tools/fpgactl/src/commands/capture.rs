@@ -11,10 +11,11 @@ use fpga_driver::{
     C2hStream, Card, DmaBuffer, RunMode, WriteVolatile,
     stream::{C2hStreamOptions, StreamPart},
 };
+use fpga_registers::quantity;
 
 use super::dma_report::{DataLocation, DmaReport};
 use super::packets::stream;
-use crate::error::{CliError, StreamAmount};
+use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::output;
 use crate::progress::Progress;
@@ -62,6 +63,33 @@ impl<'a> PacketBoundaries<'a> {
             file.map_err(|error| CliError::carried(self.path, "write it", error))?.commit()?;
         }
         Ok(self.lengths)
+    }
+}
+
+/// Amount of data that is received from a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamAmount {
+    /// Number of packets.
+    Packets(u64),
+    /// Number of bytes, regardless of packets.
+    Bytes(u64),
+}
+
+/// Progress of receiving that has ended early.
+fn received((packets, bytes, discarded): (u64, u64, u64), amount: StreamAmount, out: &Path) -> String {
+    let count = match amount {
+        StreamAmount::Packets(wanted) => {
+            format!("{packets} of {} ({})", quantity(wanted, "packet"), quantity(bytes, "byte"))
+        }
+        StreamAmount::Bytes(wanted) => format!("{bytes} of {}", quantity(wanted, "byte")),
+    };
+    let rest = match discarded {
+        0 => String::new(),
+        bytes => format!(", {} of incomplete packets were discarded", quantity(bytes, "byte")),
+    };
+    match bytes {
+        0 => format!("{count} were received{rest}; {} was not written", out.display()),
+        _ => format!("{count} were received and are in {}{rest}", out.display()),
     }
 }
 
@@ -126,14 +154,15 @@ pub(super) fn read(settings: &Settings, receive: &Receive<'_>, out: &mut dyn Wri
     let Capture { mut file, boundaries, packets, bytes, discarded, .. } = capture;
     let failure = match ended {
         Ok(()) => None,
-        Err(error @ CliError::BrokenPipe { .. }) => return Err(error),
+        // The reader has closed the pipe.
+        Err(error) if error.exit_status() == 0 => return Err(error),
         Err(error) => {
-            let (reason, amount, out) = (error.reason(), receive.amount, receive.out.to_owned());
-            let failure = CliError::Received { reason, packets, bytes, amount, discarded, out };
+            let received = received((packets, bytes, discarded), receive.amount, receive.out);
+            let failure = CliError::failed(format!("{received}: {}", error.reason()));
             if bytes == 0 {
                 return Err(failure);
             }
-            Some(failure)
+            Some(failure.reported())
         }
     };
     // An error while a packet was written leaves a part of it.

@@ -144,7 +144,7 @@ impl CheckReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Description`], [`CliError::NoSuchCard`], [`CliError::SimNetwork`]; those of [`serve::run`] and [`control::run`].
+/// Those of the card's description, and of [`serve::run`] and [`control::run`].
 pub fn run(settings: &Settings, command: &CardCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         CardCommand::Check { file } => output::print(&check(settings, file)?, settings.json, out),

@@ -70,7 +70,7 @@ pub fn run(settings: &Settings, command: &CdmaCommand) -> Result<CopyReport, Cli
     });
     copied.map_err(|error| match (&error.kind, ended, settings.deadline.limit()) {
         (CdmaError::Stopped { .. }, Some(ended), _) => ended,
-        (CdmaError::TimedOut { done, .. }, _, Some(limit)) => CliError::TimedOut { what: what(*done), limit },
+        (CdmaError::TimedOut { done, .. }, _, Some(limit)) => CliError::timed_out(what(*done), limit),
         _ => error.into(),
     })?;
     let (span, card_time) = (began.elapsed(), opened.now().saturating_sub(began_card));

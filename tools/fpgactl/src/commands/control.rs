@@ -48,17 +48,15 @@ impl Report for ControlReport {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// [`CliError::File`], [`CliError::Plan`], [`CliError::Control`].
 pub fn run(settings: &Settings, args: &ControlArgs) -> Result<ControlReport, CliError> {
     let request = match &args.command {
         ControlCommand::Faults { file: None } => Request::Faults { faults: FaultsDescription::default() },
         ControlCommand::Faults { file: Some(file) } => {
             let text = read_yaml(FileKind::FAULT_PLAN, file, settings.deadline)?;
-            let problem = |error: serde_yaml::Error| CliError::Plan {
-                path: file.clone(),
-                problem: plain_message(&error.to_string()),
+            let problem = |error: serde_yaml::Error| {
+                let problem = plain_message(&error.to_string());
+                CliError::failed(format!("{}: this is not a fault plan: {problem}", file.display()))
+                    .advise("write the keys of the section `faults` of a card description")
             };
             Request::Faults { faults: serde_yaml::from_str(&text).map_err(problem)? }
         }

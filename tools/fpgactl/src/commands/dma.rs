@@ -10,10 +10,10 @@ use fpga_registers::quantity;
 
 use crate::cli::DmaCommand;
 use crate::commands::bench;
-use crate::commands::capture::{self, Receive};
+use crate::commands::capture::{self, Receive, StreamAmount};
 use crate::commands::dma_report::{DataLocation, DmaReport};
 use crate::commands::packets;
-use crate::error::{CliError, StreamAmount};
+use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::output::{self};
 use crate::progress::Progress;
@@ -67,7 +67,7 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
     bulk::write_from(&opened.card, &mut channel, &mut reader, addr, length, wait, &mut |done| {
         progress.at(done)
     })
-    .map_err(|error| written(source.explain(error), channel.name()))?;
+    .map_err(|error| written(source.explain(error.into()), channel.name()))?;
     let span = began.elapsed();
     source.check_unchanged()?;
     Ok(DmaReport::new(
@@ -83,19 +83,19 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
 /// Adds to the end that a signal requested what a write leaves in card memory.
 fn written(error: CliError, channel: ChannelName) -> CliError {
     let what = format!("writing by {channel}");
-    let (done, rest) = match error {
-        CliError::Stopped { done, .. } => (done.unwrap_or(0), "engines are stopped".to_owned()),
-        CliError::Bulk(Error { kind: BulkError::Channel { done, cause }, place }) if stop::is_asked() => {
-            (done, format!("{place}: {cause}"))
+    let (done, rest) = match (error.stopped_after(), error.cause()) {
+        (Some(done), _) => (done.unwrap_or(0), "engines are stopped".to_owned()),
+        (None, Some(Error { kind: BulkError::Channel { done, cause }, place })) if stop::is_asked() => {
+            (*done, format!("{place}: {cause}"))
         }
-        other => return other,
+        _ => return error,
     };
     let left = format!(
         "{} ({}) in card memory, and possibly a part of the following data; {rest}",
         quantity(done, "byte"),
         binary_size(done)
     );
-    CliError::Interrupted { what, left }
+    CliError::interrupted(what, &left)
 }
 
 /// Writes standard input to card memory. Only a file's length is known in advance; from a pipe, data is written until the card memory ends.
@@ -150,7 +150,7 @@ fn read(
             } if stop::is_asked() => {
                 let read = quantity(length, "byte");
                 let left = format!("{done} of {read} read, and no file was written; {place}: {cause}");
-                CliError::Interrupted { what: format!("reading by {}", channel.name()), left }
+                CliError::interrupted(format!("reading by {}", channel.name()), &left)
             }
             other => other.into(),
         })?;

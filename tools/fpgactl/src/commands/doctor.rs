@@ -107,7 +107,7 @@ impl Report for DoctorReport {
 /// Runs the command and prints its report.
 ///
 /// # Errors
-/// [`CliError::Host`]; [`CliError::NotReady`] after the report.
+/// The machine cannot be examined; after the report, if a check has failed.
 pub fn run(settings: &Settings, args: &DoctorArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let roots = args.host.roots();
     let cards = match settings.card.spec.card() {
@@ -121,6 +121,10 @@ pub fn run(settings: &Settings, args: &DoctorArgs, out: &mut dyn Write) -> Resul
     output::print_statuses(&report, settings, out)?;
     match report.failed {
         0 => Ok(()),
-        failed => Err(CliError::NotReady { failed, checks: report.checks.len() }),
+        failed => Err(CliError::failed(format!(
+            "{failed} of {} checks failed; the report has the advice for each",
+            report.checks.len()
+        ))
+        .reported()),
     }
 }

@@ -53,7 +53,7 @@ fn sleep(events: &DeviceEvents, span: Duration) -> Result<(), CliError> {
     let span = Timespec::try_from(span).ok();
     match poll(&mut waits, span.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(CliError::Signals(errno.into())),
+        Err(errno) => Err(CliError::signals(errno.into())),
     }
 }
 
@@ -61,17 +61,15 @@ fn sleep(events: &DeviceEvents, span: Duration) -> Result<(), CliError> {
 /// and when the system requests the release of the card, which the end of this program releases.
 ///
 /// # Errors
-/// [`CliError::ServerGone`];
-/// As [`target::reach`]; [`CliError::Usage`] for a card without events; [`CliError::TimedOut`].
+/// As [`target::reach`]; wrong usage for a card without events; [`CliError::timed_out`].
 pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let card = settings.card.to_string();
     let backend = target::reach(&settings.card)?;
-    let events = backend.events().map_err(|source| CliError::Events { card: card.clone(), source })?;
+    let events = backend.events().map_err(|error| CliError::failed(format!("{card}: {error}")))?;
     let all = [DeviceEvent::BusError, DeviceEvent::ReleaseRequested, DeviceEvent::ServerGone];
     if !all.into_iter().any(|event| events.can_have(event)) {
-        return Err(CliError::Usage(format!(
-            "{card} has no events\nhelp: name a card at a PCI address or a vfio-user: card with --card"
-        )));
+        return Err(CliError::usage(format!("{card} has no events"))
+            .advise("name a card at a PCI address or a vfio-user: card with --card"));
     }
     let began = Instant::now();
     eprintln!("fpgactl: watching {card}");
@@ -95,7 +93,10 @@ pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Resul
         output::print_line(&report, settings.json, out)?;
         match event {
             DeviceEvent::ReleaseRequested => break,
-            DeviceEvent::ServerGone => return Err(CliError::ServerGone { card }),
+            DeviceEvent::ServerGone => {
+                let text = format!("{card}: the process that serves the card has ended");
+                return Err(CliError::failed(text).advise("start it again with `fpgactl card serve`"));
+            }
             _ => {}
         }
     }

@@ -78,8 +78,8 @@ impl Report for ArrivalReport {
 /// Runs the command.
 ///
 /// # Errors
-/// As [`target::open`]; [`CliError::Usage`] for a card on which nothing can raise a line; [`CliError::Resource`],
-/// [`CliError::UserInterrupt`], [`CliError::TimedOut`], [`CliError::Stopped`].
+/// As [`target::open`]; wrong usage for a card on which nothing can raise a line; [`CliError::timed_out`],
+/// [`CliError::stopped`].
 pub fn run(settings: &Settings, command: &IrqCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         IrqCommand::List => output::print(&list(settings)?, settings.json, out),
@@ -121,9 +121,8 @@ const fn limit(delivery: Delivery) -> Option<&'static str> {
 fn wait(settings: &Settings, args: &IrqWaitArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let card = settings.card.to_string();
     if settings.card.is_simulated() {
-        return Err(CliError::Usage(format!(
-            "{card}: nothing raises user interrupts of a simulated card in this process\nhelp: serve one with `fpgactl card serve`, wait with --card vfio-user:SOCKET, and raise the line with `fpgactl card control`"
-        )));
+        let text = format!("{card}: nothing raises user interrupts of a simulated card in this process");
+        return Err(CliError::usage(text).advise("serve one with `fpgactl card serve`, wait with --card vfio-user:SOCKET, and raise the line with `fpgactl card control`"));
     }
     let opened = target::open(&settings.card)?;
     let numbers: BTreeSet<u8> = args.lines.iter().copied().collect();

@@ -79,9 +79,6 @@ pub struct ListReport {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// [`CliError::Host`].
 pub fn run(args: &ListArgs) -> Result<ListReport, CliError> {
     let roots = args.host.roots();
     let listing = functions(&roots)?;
@@ -101,9 +98,6 @@ pub fn run(args: &ListArgs) -> Result<ListReport, CliError> {
 }
 
 /// Description of one function with its group and its link.
-///
-/// # Errors
-/// [`CliError::Host`].
 pub(super) fn described(roots: &Roots, function: PciFunction) -> Result<String, CliError> {
     let report = ListReport {
         functions: vec![describe(roots, function)?],

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use fpga_driver::{Card, ChannelError, DmaBuffer, Error, H2cStream, ReadVolatile, Ticket, TransferError};
+use fpga_registers::quantity;
 
 use super::dma_report::{DataLocation, DmaReport};
 use crate::error::CliError;
@@ -12,6 +13,7 @@ use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stream::{Input, Source, fill, is_stdin};
 use crate::target::{self, Opened};
+use crate::units::binary_size;
 
 /// Packets in flight.
 const DEPTH: usize = 16;
@@ -23,10 +25,8 @@ pub(super) fn stream(settings: &Settings, missing: &str) -> Result<Opened, CliEr
     if opened.card.info().xdma.stream {
         return Ok(opened);
     }
-    Err(CliError::Usage(format!(
-        "the channels of {} are memory mapped\nhelp: give {missing}",
-        opened.card.name()
-    )))
+    Err(CliError::usage(format!("the channels of {} are memory mapped", opened.card.name()))
+        .advise(format!("give {missing}")))
 }
 
 /// Sends `file` in packets of `packet` bytes.
@@ -129,20 +129,31 @@ impl Sending<'_> {
 
     /// Stops the channel if possible, and adds to an error what the card has accepted.
     fn failed(&mut self, error: CliError, wanted: Option<u64>) -> CliError {
+        let mut help = None;
         let left = match self.tx.abort() {
             Ok(_) => "the channel is stopped".to_owned(),
             Err(Error { kind: ChannelError::Wedged { .. }, .. }) => {
-                "the channel remains running until the card accepts the rest\nhelp: check that a receiver reads the stream, or reset the card with `fpgactl reset --level bus`".to_owned()
+                help = Some(
+                    "check that a receiver reads the stream, or reset the card with `fpgactl reset --level bus`",
+                );
+                "the channel remains running until the card accepts the rest".to_owned()
             }
             Err(other) => other.to_string(),
         };
-        let reason = match &error {
-            CliError::Dma(Error {
-                kind: TransferError::Channel(ChannelError::TimedOut { waited, .. }),
-                place,
-            }) => format!("{place}: the card accepts no more packets (none in {waited})"),
-            other => other.reason(),
+        let reason = match error.cause() {
+            Some(Error { kind: TransferError::Channel(ChannelError::TimedOut { waited, .. }), place }) => {
+                format!("{place}: the card accepts no more packets (none in {waited})")
+            }
+            _ => error.reason(),
         };
-        CliError::Sent { reason, packets: self.packets, wanted, bytes: self.bytes, left }
+        let accepted = match wanted {
+            None => quantity(self.packets, "packet").to_string(),
+            Some(wanted) => format!("{} of {}", self.packets, quantity(wanted, "packet")),
+        };
+        CliError::failed(format!(
+            "{reason}: the card accepted {accepted} ({}), and possibly a part of the next one; {left}",
+            binary_size(self.bytes)
+        ))
+        .advised(help)
     }
 }

@@ -1,6 +1,7 @@
 //! `peek` and `poke`: raw 32-bit words of a BAR.
 
 use fpga_driver::BarOffset;
+use fpga_pci::MmioError;
 use serde::Serialize;
 
 use crate::bars::{self, Role};
@@ -83,6 +84,11 @@ impl Report for PokeReport {
     }
 }
 
+/// The BAR does not have the words that the command line names.
+fn outside(card: &str, error: &MmioError) -> CliError {
+    CliError::usage(format!("{card}: {error}")).advised(error.help())
+}
+
 /// Runs `peek`.
 ///
 /// # Errors
@@ -93,17 +99,14 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
     let found = bars::open(&opened.card, &*opened.backend, args.bar)?;
     let all = opened.registers();
     let stretch = BarSpan { role: found.role, at: args.offset, length: u64::from(args.count) * 4 };
-    let mmio = |source| CliError::Mmio { card: card.clone(), source };
+    let mmio = |error| CliError::mmio(&card, &error);
     // Checked before the first read: a part of the range is useless.
-    let view = found
-        .bar
-        .slice(args.offset, stretch.length)
-        .map_err(|source| CliError::OutsideBar { card: card.clone(), source })?;
+    let view = found.bar.slice(args.offset, stretch.length).map_err(|error| outside(&card, &error))?;
     if !args.force
         && let Some(harm) = guard::read_hazard(&opened.card, &all, stretch)
     {
         let what = format!("reading BAR {} at {:#x}", found.index, args.offset.get());
-        return Err(CliError::Hazard { card, what, harm });
+        return Err(CliError::hazard(&card, what, &harm));
     }
     let words = (0..u64::from(args.count))
         .map(|n| {
@@ -130,16 +133,13 @@ pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError
     let found = bars::open(&opened.card, &*opened.backend, args.bar)?;
     let all = opened.registers();
     let stretch = BarSpan { role: found.role, at: args.offset, length: 4 };
-    let mmio = |source| CliError::Mmio { card: card.clone(), source };
-    let view = found
-        .bar
-        .slice(args.offset, stretch.length)
-        .map_err(|source| CliError::OutsideBar { card: card.clone(), source })?;
+    let mmio = |error| CliError::mmio(&card, &error);
+    let view = found.bar.slice(args.offset, stretch.length).map_err(|error| outside(&card, &error))?;
     if !args.force
         && let Some(harm) = guard::write_hazard(&opened.card, &all, stretch)?
     {
         let what = format!("writing BAR {} at {:#x}", found.index, args.offset.get());
-        return Err(CliError::Hazard { card, what, harm });
+        return Err(CliError::hazard(&card, what, &harm));
     }
     view.write32(BarOffset::ZERO, args.value).map_err(mmio)?;
     Ok(PokeReport {

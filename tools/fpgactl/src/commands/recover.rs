@@ -121,6 +121,15 @@ fn escalate(settings: &Settings, options: RecoveryOptions) -> Result<RecoveryRep
     Ok(recovery::recover(&backend, &settings.card.design().options(), &options)?)
 }
 
+const fn is_missing(error: &Error<RecoveryError>) -> bool {
+    matches!(error.kind, RecoveryError::NoSuchChannel { .. })
+}
+
+/// The card could not be recovered; the report lists the attempts.
+fn not_recovered(report: &RecoveryReport, what: &str, help: Option<&str>) -> CliError {
+    CliError::failed(format!("{}: {what}", report.card)).advised(help).reported()
+}
+
 /// Stops the channels of this number that the card has.
 fn both(settings: &Settings, number: u8) -> Result<(String, RecoveryReport), CliError> {
     let mut scope = Vec::new();
@@ -129,9 +138,7 @@ fn both(settings: &Settings, number: u8) -> Result<(String, RecoveryReport), Cli
     for direction in [Direction::H2c, Direction::C2h] {
         let channel = ChannelName { direction, number };
         match escalate(settings, RecoveryOptions::default().channel(channel)) {
-            Err(error @ CliError::Recovery(Error { kind: RecoveryError::NoSuchChannel { .. }, .. })) => {
-                missing = Some(error)
-            }
+            Err(error) if error.cause().is_some_and(is_missing) => missing = Some(error),
             Err(error) => return Err(error),
             Ok(report) => {
                 scope.push(channel.to_string());
@@ -149,14 +156,14 @@ fn both(settings: &Settings, number: u8) -> Result<(String, RecoveryReport), Cli
     match (whole, missing) {
         (Some(report), _) => Ok((scope.join(", "), report)),
         (None, Some(error)) => Err(error),
-        (None, None) => Err(CliError::Usage("a card has no channels".to_owned())),
+        (None, None) => Err(CliError::usage("a card has no channels")),
     }
 }
 
 /// Runs `abort` and prints its report.
 ///
 /// # Errors
-/// See [`CliError`]; [`CliError::NotRecovered`] after the report.
+/// See [`CliError`]; after the report, if the card is not idle.
 pub fn abort(settings: &Settings, args: &AbortArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let whole = RecoveryOptions::default();
     let (scope, report) = match args.channel {
@@ -170,8 +177,7 @@ pub fn abort(settings: &Settings, args: &AbortArgs, out: &mut dyn Write) -> Resu
     if report.well {
         return Ok(());
     }
-    let what = "not everything stopped\nhelp: run `fpgactl reset --level bus`".to_owned();
-    Err(CliError::NotRecovered { card: report.card, what })
+    Err(not_recovered(&report, "not everything stopped", Some("run `fpgactl reset --level bus`")))
 }
 
 /// Runs `reset` and prints its report.
@@ -199,28 +205,33 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
     }
     output::print(&ResetReport::new("reset", CARD_SCOPE.to_owned(), &report), settings.json, out)?;
     let reached = reached(&report);
-    let what = match (report.well, report.outcome(level)) {
+    let (what, help) = match (report.well, report.outcome(level)) {
         (true, _) if reached.is_some_and(|reached| reached >= level) => return Ok(()),
         (true, Some(RecoveryStepOutcome::Unsupported { .. })) if level == RecoveryLevel::Function => {
-            "it was not reset: there is no function-level reset\nhelp: reset the bus instead with `fpgactl reset --level bus`"
-                .to_owned()
+            let help = "reset the bus instead with `fpgactl reset --level bus`";
+            ("it was not reset: there is no function-level reset".to_owned(), Some(help))
         }
         // No bus of its own. The card works after the reset that it has.
         (true, Some(RecoveryStepOutcome::Unsupported { reason })) if report.reopen => {
             let reached = reached.unwrap_or(RecoveryLevel::Function);
-            tracing::warn!("level {level} was not reached: {reason}; the card works after a reset of level {reached}");
+            tracing::warn!(
+                "level {level} was not reached: {reason}; the card works after a reset of level {reached}"
+            );
             return Ok(());
         }
         (true, Some(RecoveryStepOutcome::Unsupported { reason })) => {
-            format!("it was not reset: {reason}\nhelp: reset the function alone with `fpgactl reset --level function`")
+            let help = "reset the function alone with `fpgactl reset --level function`";
+            (format!("it was not reset: {reason}"), Some(help))
         }
-        (true, _) => format!("level {level} was not reached\nhelp: see the reason in the report"),
-        (false, Some(RecoveryStepOutcome::Unsupported { reason })) => format!("it was not reset: {reason}"),
+        (true, _) => (format!("level {level} was not reached"), Some("see the reason in the report")),
+        (false, Some(RecoveryStepOutcome::Unsupported { reason })) => {
+            (format!("it was not reset: {reason}"), None)
+        }
         (false, _) if level == RecoveryLevel::Bus => {
-            "it is still unhealthy after the reset\nhelp: remove the function and rescan the bus, or power the card off and on"
-                .to_owned()
+            let help = "remove the function and rescan the bus, or power the card off and on";
+            ("it is still unhealthy after the reset".to_owned(), Some(help))
         }
-        (false, _) => "it is still unhealthy\nhelp: run `fpgactl reset --level bus`".to_owned(),
+        (false, _) => ("it is still unhealthy".to_owned(), Some("run `fpgactl reset --level bus`")),
     };
-    Err(CliError::NotRecovered { card: report.card, what })
+    Err(not_recovered(&report, &what, help))
 }

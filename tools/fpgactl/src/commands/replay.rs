@@ -100,7 +100,7 @@ impl Report for ReplayReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Differs`] if the card behaves differently, [`CliError::ReplayStopped`] if a signal came first, both after the report; see
+/// The card behaves differently, or a signal came first, both after the report; see
 /// [`CliError`].
 pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let log = match Input::named(&args.file, settings.deadline)? {
@@ -112,7 +112,7 @@ pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Resul
             Ok(error) => error,
             Err(error) => InputError::carried(FileKind::REGISTER_LOG, &args.file, error).into(),
         },
-        source => CliError::Log { path: args.file.clone(), source },
+        error => CliError::failed(format!("register log {}: {error}", args.file.display())),
     })?;
     stop::handle_signals()?;
     let opened = target::observe(&settings.card)?;
@@ -132,18 +132,22 @@ pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Resul
         late = settings.deadline.check_time(|| format!("{card}: replaying {}", args.file.display()));
         late.is_ok() && !stop::is_asked()
     };
-    let done = replay(&*opened.backend, &log, &options, &mut go_on).map_err(|source| CliError::Replay {
-        card: card.clone(),
-        path: args.file.clone(),
-        source,
+    let done = replay(&*opened.backend, &log, &options, &mut go_on).map_err(|error| {
+        CliError::failed(format!("{card}: register log {}: {error}", args.file.display()))
     })?;
     late?;
     let line = done.difference.as_ref().map(|difference| difference.entry.line);
     let (stopped, made) = (done.stopped, done.reads + done.writes);
     output::print(&report(&opened, &all, args, &log, done), settings.json, out)?;
     match line {
-        Some(line) => Err(CliError::Differs { card, line }),
-        None if stopped => Err(CliError::ReplayStopped { card, made, accesses: log.entries().len() }),
+        Some(line) => {
+            Err(CliError::failed(format!("{card}: it differs from the record in line {line}")).reported())
+        }
+        None if stopped => {
+            let accesses = quantity(log.entries().len(), "access");
+            let text = format!("{card}: stopped by a signal after {made} of {accesses} of the log");
+            Err(CliError::failed(text).reported())
+        }
         None => Ok(()),
     }
 }
@@ -255,7 +259,7 @@ fn check(opened: &Opened, all: &[Register], log: &Log) -> Result<(), CliError> {
                 entry.bar,
                 entry.at.get()
             );
-            return Err(CliError::Hazard { card: opened.card.name().to_owned(), what, harm });
+            return Err(CliError::hazard(opened.card.name(), what, &harm));
         }
     }
     Ok(())

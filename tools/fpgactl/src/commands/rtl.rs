@@ -14,9 +14,6 @@ use crate::outfile::is_stdout;
 use crate::settings::Settings;
 
 /// Runs the command. `rtl run` replaces this process by the simulation, so that signals and the exit status are its own.
-///
-/// # Errors
-/// [`CliError::Model`], [`CliError::NoModel`], [`CliError::NoTrace`], [`CliError::File`].
 pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
     match command {
         RtlCommand::Build(args) => {
@@ -31,8 +28,11 @@ pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
             Ok(model::build(&args.out, &options)?)
         }
         RtlCommand::Run(args) => {
-            let mut command = simulation_command(&args.model, &args.socket)
-                .map_err(|_| CliError::NoModel { folder: args.model.clone() })?;
+            let mut command = simulation_command(&args.model, &args.socket).map_err(|_| {
+                let folder = args.model.display();
+                CliError::failed(format!("{folder} contains no model"))
+                    .advise(format!("build it: fpgactl rtl build TOP.sv... -o {folder}"))
+            })?;
             command.arg("+fpga_announce=1");
             if let Some(limit) = settings.deadline.limit() {
                 command.env("FPGA_RTL_TIMEOUT", limit.as_secs_f64().to_string());
@@ -54,7 +54,8 @@ pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
             }
             if let Some(trace) = &args.trace {
                 if !model::is_traced(&args.model) {
-                    return Err(CliError::NoTrace { folder: args.model.clone() });
+                    let text = format!("the model in {} was built without waveforms", args.model.display());
+                    return Err(CliError::failed(text).advise("build it again with --trace"));
                 }
                 check_writable(trace)?;
                 let mut plusarg = OsString::from("+fpga_trace=");

@@ -35,7 +35,7 @@ fn write(settings: &Settings, module: String, text: &str, out: &Path) -> Result<
 /// Runs `rtl wrapper`.
 ///
 /// # Errors
-/// [`CliError::Wrapper`]; those of the card file and of the output file.
+/// Those of the card file and of the output file, and of the options.
 pub fn wrapper(settings: &Settings, args: &RtlWrapperArgs) -> Result<ModuleReport, CliError> {
     let card = CardDescription::load(&args.card_file)?;
     let options = WrapperOptions {
@@ -52,7 +52,7 @@ pub fn wrapper(settings: &Settings, args: &RtlWrapperArgs) -> Result<ModuleRepor
 /// Runs `rtl registers`.
 ///
 /// # Errors
-/// [`CliError::Skeleton`]; those of the map and of the output file.
+/// Those of the map and of the output file.
 pub fn registers(settings: &Settings, args: &RtlRegistersArgs) -> Result<ModuleReport, CliError> {
     let map = RegisterMap::load(&args.map)?;
     let module = args.module.clone().unwrap_or_else(|| {
@@ -62,7 +62,8 @@ pub fn registers(settings: &Settings, args: &RtlRegistersArgs) -> Result<ModuleR
             .map_or_else(String::new, |stem| stem.to_string_lossy().replace(['-', '.'], "_"));
         format!("{stem}_registers")
     });
-    let text = rtl::skeleton(&map, &module)
-        .map_err(|source| CliError::Skeleton { map: args.map.clone(), source })?;
+    let text = rtl::skeleton(&map, &module).map_err(|error| {
+        CliError::failed(format!("register map {}: {error}", args.map.display())).advised(error.help())
+    })?;
     write(settings, module, &text, &args.out)
 }

@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs the program, and returns its status as an error if it is not 0.
 ///
 /// # Errors
-/// [`CliError::Program`] with the program's status, 128 more than a signal's number as in shells; [`CliError::Run`].
+/// [`CliError::program`] with the program's status, 128 more than a signal's number as in shells.
 pub fn run(settings: &Settings, args: &RunArgs) -> Result<(), CliError> {
     // A simulated card works by the system's time: programs wait for each other.
     let opened = target::open_threaded(&settings.card, None, 0)?;
@@ -32,8 +32,8 @@ pub fn run(settings: &Settings, args: &RunArgs) -> Result<(), CliError> {
     let mut command = Command::new(program);
     command.args(arguments);
     // The terminal's signals are for the program, which shares the process group; a request to end is passed on.
-    let (mut signalled, wake) = io::pipe().map_err(CliError::Signals)?;
-    pipe::register(SIGTERM, wake).map_err(CliError::Signals)?;
+    let (mut signalled, wake) = io::pipe().map_err(CliError::signals)?;
+    pipe::register(SIGTERM, wake).map_err(CliError::signals)?;
     stop::finish();
     let limit = settings.deadline.left().map(|left| std::time::Instant::now() + left);
     let status = xdma_compat::run(vec![device], command, limit, |process| {
@@ -48,6 +48,6 @@ pub fn run(settings: &Settings, args: &RunArgs) -> Result<(), CliError> {
     let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     match u8::try_from(status).unwrap_or(1) {
         0 => Ok(()),
-        status => Err(CliError::Program { status }),
+        status => Err(CliError::program(status)),
     }
 }

@@ -111,8 +111,7 @@ struct FaultEntry {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Usage`] if there is no simulated card to serve; [`CliError::Description`], [`CliError::SimNetwork`],
-/// [`CliError::Serve`], [`CliError::Signals`]; [`CliError::File`] for the statistics.
+/// Wrong usage if there is no simulated card to serve; those of its description, its sockets and the statistics.
 pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let description = match &args.card_file {
         Some(file) => Some(target::read(file, settings.deadline)?),
@@ -120,9 +119,10 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     };
     let Some(mut description) = description else {
         let card = &settings.card;
-        return Err(CliError::Usage(format!(
-            "{card} is not a simulated card, and no other kind can be served\nhelp: give --card-file, or omit --card"
-        )));
+        return Err(CliError::usage(format!(
+            "{card} is not a simulated card, and no other kind can be served"
+        ))
+        .advise("give --card-file, or omit --card"));
     };
     let name = description.name.clone();
     description.ni.node_id = args.node.unwrap_or(description.ni.node_id);
@@ -145,7 +145,7 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         None => None,
     };
     stop::install_handlers()?;
-    let (ended, end) = UnixStream::pair().map_err(CliError::Signals)?;
+    let (ended, end) = UnixStream::pair().map_err(CliError::signals)?;
     // A signal ends both sockets; the card's may end earlier.
     let signalled = stop::signalled().unwrap_or(ended.as_fd());
     // Clients' files are mapped.
@@ -189,16 +189,14 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         file.commit()?;
     }
     served?;
-    controlled.map_err(CliError::Signals)
+    controlled.map_err(CliError::signals)
 }
 
 /// Opens the link of `--link`, if there is one. Returns it with the file of its socket, if it has one.
 fn open_link(args: &ServeArgs) -> Result<Option<(Link, Option<SocketFile>)>, CliError> {
     let Some((local, peers)) = args.link.split_first() else { return Ok(None) };
-    let mixed = || {
-        let message = "--link: some are udp:ADDR, others shm:PATH\nhelp: give ends of one kind";
-        CliError::Usage(message.to_owned())
-    };
+    let mixed =
+        || CliError::usage("--link: some are udp:ADDR, others shm:PATH").advise("give ends of one kind");
     match local {
         LinkAddress::Udp(local) => {
             let mut options = UdpLinkOptions::new(*local).mtu(args.link_mtu.into());

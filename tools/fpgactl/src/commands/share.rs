@@ -25,7 +25,7 @@ const MAX_MESSAGE: u64 = 4096;
 /// Shares the card until a signal comes, or until the last client has gone.
 ///
 /// # Errors
-/// As for opening the card; [`CliError::Share`], [`CliError::Owner`], [`CliError::Signals`].
+/// As for opening the card; those of the owner.
 pub fn run(settings: &Settings, args: &ShareArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let found = SharedSocket::of(settings.card.spec.card());
     if args.socket.is_none() {
@@ -79,8 +79,8 @@ fn start(settings: &Settings, socket: &Path, out: &mut dyn Write) -> Result<(), 
     let log = SharedSocket::at(socket).beside("log");
     // Takes the name of the log, which may be that of a running owner or a link to something else, when the owner is ready.
     let own = SharedSocket::at(socket).beside(&format!("log.{}", std::process::id()));
-    let fail = |error: io::Error| CliError::Owner { message: error.to_string() };
-    fpga_pci::keep_descriptors().map_err(|error| CliError::Owner { message: error.to_string() })?;
+    let fail = |error: io::Error| CliError::failed(error.to_string());
+    fpga_pci::keep_descriptors().map_err(|error| CliError::failed(error.to_string()))?;
     // Left by a process that was killed and had the same number.
     let _ = std::fs::remove_file(&own);
     let mut options = OpenOptions::new();
@@ -104,7 +104,12 @@ fn start(settings: &Settings, socket: &Path, out: &mut dyn Write) -> Result<(), 
     messages.take(MAX_MESSAGE).read_to_string(&mut message).map_err(fail)?;
     let message = message.trim();
     let message = message.strip_prefix("fpgactl: ").unwrap_or(message);
-    Err(CliError::Owner { message: if message.is_empty() { status.to_string() } else { message.to_owned() } })
+    // The owner's message, with its advice.
+    Err(match message.split_once("\nhelp: ") {
+        _ if message.is_empty() => CliError::failed(status.to_string()),
+        Some((problem, help)) => CliError::failed(problem).advise(help),
+        None => CliError::failed(message),
+    })
 }
 
 /// Starts the owner, and returns what it says when it is ready; an empty text if it has ended.

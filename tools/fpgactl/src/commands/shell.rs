@@ -58,13 +58,11 @@ impl Report for ManReport {
 /// Writes one manual page per command to the directory `out`, which is created if necessary.
 ///
 /// # Errors
-/// [`CliError::File`]; [`CliError::Usage`] for standard output.
+/// Wrong usage for standard output.
 pub fn man(out: &Path, deadline: Deadline) -> Result<ManReport, CliError> {
     if outfile::is_stdout(out) {
-        return Err(CliError::Usage(format!(
-            "--out {}: a page for each command does not go to standard output\nhelp: name a folder",
-            out.display()
-        )));
+        let text = format!("--out {}: a page for each command does not go to standard output", out.display());
+        return Err(CliError::usage(text).advise("name a folder"));
     }
     let fail = |source| CliError::file(out, "write manual pages there", source);
     std::fs::create_dir_all(out).map_err(fail)?;

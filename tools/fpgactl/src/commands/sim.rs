@@ -136,7 +136,7 @@ fn write_file(
 /// Runs `sim run`.
 ///
 /// # Errors
-/// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
+/// Those of the scenario, of a run and of the output; [`CliError::timed_out`], [`CliError::interrupted`].
 pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
     let text = read_yaml(FileKind::SCENARIO, &args.scenario, settings.deadline)?;
     let mut scenario = file::parse(&args.scenario.display().to_string(), &text)?;
@@ -174,7 +174,7 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
         stop::check(format!("{} after {runs} of {}", what(), quantity(count, "run")), "nothing was written")?;
         settings.deadline.check_time(what)?;
     }
-    let sweep = sweep.map_err(|source| CliError::Simulation { scenario: args.scenario.clone(), source })?;
+    let sweep = sweep.map_err(|error| CliError::failed(format!("{}: {error}", args.scenario.display())))?;
     // The files are named after the scenario's.
     let name = if is_stdin(&args.scenario) { Path::new("scenario") } else { &args.scenario };
     let name = name.file_stem().unwrap_or_default().to_string_lossy();
@@ -275,7 +275,7 @@ impl Report for FiguresReport {
 /// Runs `sim figure`.
 ///
 /// # Errors
-/// [`CliError::Figure`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
+/// Those of a run and of the output; [`CliError::timed_out`], [`CliError::interrupted`].
 pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport, CliError> {
     let usual = if args.quick { Options::QUICK_RUNS } else { Options::PUBLISHED_RUNS };
     let mut options = Options::new(args.runs.unwrap_or(usual), args.seed);
@@ -283,11 +283,12 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
     options.cards = Some(card_runs::run);
     let wanted = args.name.figures();
     if outfile::is_stdout(&args.out) && wanted.len() > 1 {
-        return Err(CliError::Usage(format!(
-            "--out {}: the data of {} figures have no common table\nhelp: name one figure, or a folder",
+        return Err(CliError::usage(format!(
+            "--out {}: the data of {} figures have no common table",
             args.out.display(),
             wanted.len()
-        )));
+        ))
+        .advise("name one figure, or a folder"));
     }
     directory(&args.out)?;
     let total = wanted.iter().map(|figure| figure.runs(&options)).sum();
@@ -315,7 +316,7 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
             if stopped.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         stopped?;
-        let made = made.map_err(|source| CliError::Figure { name: figure.name(), source })?;
+        let made = made.map_err(|error| CliError::failed(format!("figure {}: {error}", figure.name())))?;
         figures.push(written(settings, args, figure, made)?);
     }
     let failures = figures.iter().map(|figure| figure.failures).sum();
@@ -325,7 +326,7 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
 /// A picture as PNG, if this program was built with it.
 #[cfg(feature = "png")]
 fn png(name: &'static str, picture: &Picture) -> Result<Option<Vec<u8>>, CliError> {
-    picture.png().map(Some).map_err(|source| CliError::Png { name, source })
+    picture.png().map(Some).map_err(|error| CliError::failed(format!("figure {name}, PNG: {error}")))
 }
 
 #[cfg(not(feature = "png"))]

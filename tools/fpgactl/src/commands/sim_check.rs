@@ -133,20 +133,21 @@ impl Report for CheckReport {
 /// Runs `sim check`.
 ///
 /// # Errors
-/// [`CliError::InvalidScenarios`] after the report.
+/// After the report, if a scenario is not valid.
 pub fn run(settings: &Settings, args: &SimCheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let scenarios: Vec<Checked> =
         args.scenarios.iter().map(|path| Checked::of(path, settings.deadline)).collect();
     let failed = scenarios.iter().filter(|checked| !checked.valid).count();
     let files = scenarios.len();
     output::print(&CheckReport { scenarios, failed }, settings.json, out)?;
-    if failed == 0 { Ok(()) } else { Err(CliError::InvalidScenarios { failed, files }) }
+    if failed == 0 {
+        return Ok(());
+    }
+    let text = format!("{failed} of {} not valid", quantity(files, "scenario"));
+    Err(CliError::failed(text).advise("correct what the report names").reported())
 }
 
 /// Runs `sim schema`.
-///
-/// # Errors
-/// [`CliError::Output`].
 pub fn schema(out: &mut dyn Write) -> Result<(), CliError> {
     output::write_all(file::JSON_SCHEMA.as_bytes(), out)
 }

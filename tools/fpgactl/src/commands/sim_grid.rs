@@ -129,7 +129,7 @@ impl Report for GridReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Figure`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
+/// Those of a run and of the output; [`CliError::timed_out`], [`CliError::interrupted`].
 pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<GridReport, CliError> {
     let mut axes = if args.quick { GridAxes::quick() } else { GridAxes::full() };
     fn chosen<T: Clone>(axis: &mut Vec<T>, wanted: &[T]) {
@@ -164,7 +164,7 @@ pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<GridReport, CliErr
     });
     drop(progress);
     stopped?;
-    let points = points.map_err(|source| CliError::Figure { name: "grid", source })?;
+    let points = points.map_err(|error| CliError::failed(format!("figure grid: {error}")))?;
     let (csv, svg) = match &args.out {
         None => (None, None),
         Some(out) => {

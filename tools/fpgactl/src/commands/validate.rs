@@ -4,6 +4,7 @@ use std::io::Write;
 
 use fpga_diag::validate::{self, Report as Outcome, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
 use fpga_driver::{CardRange, Error, OpenError};
+use fpga_registers::quantity;
 use serde::Serialize;
 
 use crate::advice::in_one_line;
@@ -142,10 +143,17 @@ impl Report for PlanReport {
     }
 }
 
+/// Tests have failed; the report lists them.
+fn failed(card: &str, failed: usize, tests: usize) -> CliError {
+    let tests = quantity(tests, "test");
+    CliError::failed(format!("{card}: {failed} of {tests} failed; the report has the advice for each"))
+        .reported()
+}
+
 /// Runs the command and prints its report.
 ///
 /// # Errors
-/// See [`CliError`]; [`CliError::TestsFailed`] after the report.
+/// See [`CliError`]; after the report, if a test has failed.
 pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut options = ValidateOptions::default().seed(args.seed).streams(args.streams);
     if let Some(start) = args.scratch {
@@ -163,12 +171,12 @@ pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Res
     let opened = match target::open(&settings.card) {
         Ok(opened) => opened,
         // The card exists, and its failure to open is the result of the test.
-        Err(CliError::Open(error)) => {
+        Err(error) => {
+            let Some(refused) = error.cause::<Error<OpenError>>() else { return Err(error) };
             let card = settings.card.to_string();
-            output::print(&ValidateReport::not_opened(card.clone(), &error), settings.json, out)?;
-            return Err(CliError::TestsFailed { card, failed: 1, tests: 1 });
+            output::print(&ValidateReport::not_opened(card.clone(), refused), settings.json, out)?;
+            return Err(failed(&card, 1, 1));
         }
-        Err(error) => return Err(error),
     };
     let bar = Progress::open_ended("tests", settings.progress);
     let outcome = validate::run_until_stopped(&opened.card, options, &|| !stop::is_asked(), &mut |test| {
@@ -179,15 +187,16 @@ pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Res
     drop(bar);
     output::print_statuses(&ValidateReport::new(&outcome), settings, out)?;
     if stop::is_asked() {
-        return Err(CliError::TestsStopped {
-            card: outcome.card.clone(),
-            done: outcome.tests.len() - outcome.count(Status::Skip),
-            tests: outcome.tests.len(),
-        });
+        let (card, done) = (&outcome.card, outcome.tests.len() - outcome.count(Status::Skip));
+        let tests = quantity(outcome.tests.len(), "test");
+        return Err(CliError::failed(format!(
+            "{card}: stopped by a signal after {done} of {tests}; the saved state of the card is restored"
+        ))
+        .reported());
     }
     if outcome.has_failed() {
         let failed = outcome.count(Status::Fail);
-        return Err(CliError::TestsFailed { card: outcome.card, failed, tests: outcome.tests.len() });
+        return Err(self::failed(&outcome.card, failed, outcome.tests.len()));
     }
     Ok(())
 }

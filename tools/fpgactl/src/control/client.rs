@@ -18,7 +18,7 @@ const MAX_ANSWER: u64 = 1 << 20;
 #[non_exhaustive]
 pub enum ControlError {
     /// No server listens.
-    #[error("{}: no control socket answers there ({source})\nhelp: serve the card with `fpgactl card serve --control {}`", path.display(), path.display())]
+    #[error("{}: no control socket answers there ({source})", path.display())]
     Connect {
         /// Path of the socket.
         path: PathBuf,
@@ -26,7 +26,7 @@ pub enum ControlError {
         r#source: io::Error,
     },
     /// The server does not answer.
-    #[error("{}: no answer ({source})\nhelp: see whether the card is still served", path.display())]
+    #[error("{}: no answer ({source})", path.display())]
     NoAnswer {
         /// Path of the socket.
         path: PathBuf,
@@ -41,6 +41,20 @@ pub enum ControlError {
         /// Reason.
         reason: String,
     },
+}
+
+impl ControlError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn help(&self) -> Option<String> {
+        match self {
+            Self::Connect { path, .. } => {
+                Some(format!("serve the card with `fpgactl card serve --control {}`", path.display()))
+            }
+            Self::NoAnswer { .. } => Some("see whether the card is still served".to_owned()),
+            Self::Refused { .. } => None,
+        }
+    }
 }
 
 /// Sends `request` to the server at `path`, and waits for the answer, for at most `limit` (default: 10 s).

@@ -91,7 +91,7 @@ impl OutFile {
     /// Opens an output file. An existing file does not change. For a pipe without a reader, waits for one.
     ///
     /// # Errors
-    /// [`CliError::TimedOut`] at the deadline, [`CliError::Stopped`] at a signal, also in later writes to a pipe; [`CliError::File`]; [`CliError::NoFolder`] if its folder does not exist; [`CliError::Usage`] if another output of the command has
+    /// [`CliError::timed_out`] at the deadline, [`CliError::stopped`] at a signal, also in later writes to a pipe; wrong usage if another output of the command has
     /// the same name.
     pub fn create(path: &Path, deadline: Deadline) -> Result<Self, CliError> {
         let fail = |source| CliError::file(path, ACTION, source);
@@ -136,7 +136,9 @@ impl OutFile {
         // Canonical name, so that two outputs to one file are detected.
         let folder = &fs::canonicalize(folder).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
-                CliError::NoFolder { path: path.to_owned(), folder: folder.to_owned() }
+                let (path, folder) = (path.display(), folder.display());
+                CliError::failed(format!("{path}: cannot write it: the folder {folder} does not exist"))
+                    .advise("create it (mkdir -p), or name a file in another one")
             }
             _ => fail(error),
         })?;
@@ -145,7 +147,7 @@ impl OutFile {
             // A file that this process may not write must not be replaced either.
             drop(OpenOptions::new().write(true).open(&target).map_err(fail)?);
         }
-        watch().map_err(CliError::Signals)?;
+        watch().map_err(CliError::signals)?;
         let (made, claim) =
             PartialFileClaim::with(&target, || temporary(folder, name)).ok_or_else(|| twice(path))?;
         let file = made.map_err(fail)?;
@@ -167,9 +169,6 @@ impl OutFile {
     }
 
     /// Shortens the new file to `length` bytes. What was written to a pipe or device stays there.
-    ///
-    /// # Errors
-    /// [`CliError::File`].
     pub fn truncate(&mut self, length: u64) -> Result<(), CliError> {
         match &self.destination {
             Destination::Temporary { file, .. } => {
@@ -182,7 +181,7 @@ impl OutFile {
     /// Renames the complete file to its final name.
     ///
     /// # Errors
-    /// [`CliError::File`]; [`CliError::TargetNotReplaced`] if only the last step failed: the temporary file remains then.
+    /// Errors of the system. If only the last step failed, the temporary file remains, and the advice names it.
     pub fn commit(self) -> Result<(), CliError> {
         let Self { path, destination, _claim, .. } = self;
         let Destination::Temporary { file, target, replaces } = destination else { return Ok(()) };
@@ -195,7 +194,12 @@ impl OutFile {
             Err(error) => {
                 let source = error.error;
                 match error.file.keep() {
-                    Ok((_, temporary)) => Err(CliError::TargetNotReplaced { path, temporary, source }),
+                    // The content is complete.
+                    Ok((_, temporary)) => Err(CliError::failed(format!(
+                        "{}: the old file cannot be replaced: {source}",
+                        path.display()
+                    ))
+                    .advise(format!("move the new content from {}", temporary.display()))),
                     Err(_) => Err(CliError::file(&path, ACTION, source)),
                 }
             }
@@ -228,7 +232,7 @@ impl OutFile {
     fn failed(&self, error: io::Error) -> io::Error {
         match (&self.destination, error.kind()) {
             (Destination::Direct(_), io::ErrorKind::BrokenPipe) => {
-                io::Error::other(CliError::BrokenPipe { path: self.path.clone() })
+                io::Error::other(CliError::closed(&self.path))
             }
             _ => wrap(&self.path, ACTION, error),
         }
@@ -287,10 +291,8 @@ fn pipe(path: &Path, deadline: Deadline) -> io::Result<File> {
 }
 
 fn twice(path: &Path) -> CliError {
-    CliError::Usage(format!(
-        "{} is named for two outputs of this command\nhelp: name two files",
-        path.display()
-    ))
+    CliError::usage(format!("{} is named for two outputs of this command", path.display()))
+        .advise("name two files")
 }
 
 /// Finds the file that a name leads to: a link's target is replaced, not the link.

@@ -57,30 +57,28 @@ impl Named<'_> {
     /// Bits of the register that have to be read and written back to write only the field.
     ///
     /// # Errors
-    /// Reason why it cannot be written, or not alone.
-    pub fn back_off(&self) -> Result<u32, &'static str> {
+    /// Reason why it cannot be written, or not alone, and what to do instead.
+    pub fn back_off(&self) -> Result<u32, (&'static str, Option<&'static str>)> {
         let Some(part) = &self.field else { return Ok(0) };
         if let Origin::Mapped(map, index) = &self.register.origin
             && let Some(register) = map.registers().get(*index)
             && let Some(field) = map.fields(register).iter().find(|field| field.bits == part.bits)
         {
-            return fpga_register_map::rest(register.access, map.fields(register), field);
+            return fpga_register_map::rest(register.access, map.fields(register), field)
+                .map_err(|why| (why, None));
         }
         match self.register.access {
             AccessKind::ReadWrite => Ok(!part.bits.mask()),
             // Writing zeros has no effect there.
             AccessKind::ReadWrite1Clear | AccessKind::Write1Set | AccessKind::Write1Clear => Ok(0),
             AccessKind::WriteOnly => {
-                Err("the rest of its register cannot be read\nhelp: write the whole register")
+                Err(("the rest of its register cannot be read", Some("write the whole register")))
             }
-            _ => Err("only the card sets it"),
+            _ => Err(("only the card sets it", None)),
         }
     }
 
     /// Parses `text`: a number that fits, or the name of a value.
-    ///
-    /// # Errors
-    /// [`CliError::Usage`].
     pub fn parse(&self, text: &str) -> Result<u32, CliError> {
         let known = self.value_names();
         if let Some((_, value)) = known.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
@@ -97,16 +95,14 @@ impl Named<'_> {
                 None => format!("its values are {}", names.join(", ")),
             };
             let text: String = text.chars().take(40).collect();
-            return Err(CliError::Usage(format!(
+            return Err(CliError::usage(format!(
                 "{name}: \"{text}\" is not a number and not the name of a value; {instead}"
             )));
         };
         let (bits, most) = (self.bits().width(), self.bits().max_value());
         u32::try_from(number).ok().filter(|value| *value <= most).ok_or_else(|| {
-            CliError::Usage(format!(
-                "{name}: {number:#x} does not fit {}\nhelp: give at most {most:#x}",
-                quantity(bits, "bit")
-            ))
+            CliError::usage(format!("{name}: {number:#x} does not fit {}", quantity(bits, "bit")))
+                .advise(format!("give at most {most:#x}"))
         })
     }
 
@@ -135,7 +131,7 @@ impl Named<'_> {
 /// Finds the register or field of this name, ignoring case. Registers of the map take precedence: the user gave the map.
 ///
 /// # Errors
-/// [`CliError::NoSuchRegister`], with similar names.
+/// Wrong usage, with similar names.
 pub fn find<'a>(card: &str, all: &'a [Register], name: &str) -> Result<Named<'a>, CliError> {
     let register = |name: &str| {
         let mut found = all.iter().filter(|register| register.name.eq_ignore_ascii_case(name));
@@ -145,7 +141,8 @@ pub fn find<'a>(card: &str, all: &'a [Register], name: &str) -> Result<Named<'a>
     if let Some(register) = register(name) {
         return Ok(Named { register, field: None });
     }
-    let none = |hint| Err(CliError::NoSuchRegister { card: card.to_owned(), name: name.to_owned(), hint });
+    let none =
+        |hint: String| Err(CliError::usage(format!("{card}: there is no register \"{name}\"")).advise(hint));
     if let Some((before, own)) = name.rsplit_once('.')
         && let Some(register) = register(before)
     {

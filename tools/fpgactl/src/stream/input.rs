@@ -39,7 +39,7 @@ pub fn open_at_once(file: &Path) -> io::Result<File> {
 /// Reads the YAML text of `file`; `-` is standard input.
 ///
 /// # Errors
-/// [`CliError::Read`]; for standard input and pipes those of [`Input::open`], [`CliError::TimedOut`] and [`CliError::Stopped`], too.
+/// Those of reading it; for standard input and pipes those of [`Input::open`], [`CliError::timed_out`] and [`CliError::stopped`], too.
 pub(crate) fn read_yaml(kind: FileKind, file: &Path, deadline: Deadline) -> Result<String, CliError> {
     let Some(input) = Input::named(file, deadline)? else { return Ok(kind.read_yaml(file)?) };
     let text = kind.read_from(file, input).map_err(|error| match error {
@@ -62,14 +62,12 @@ impl Input {
     /// Opens standard input, once per process.
     ///
     /// # Errors
-    /// [`CliError::File`]; [`CliError::Usage`] if another input uses it already.
+    /// Wrong usage if another input uses it already.
     pub fn open(deadline: Deadline) -> Result<Self, CliError> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         if TAKEN.swap(true, Ordering::Relaxed) {
-            return Err(CliError::Usage(
-                "standard input (-) is named for two inputs of this command\nhelp: name a file for one"
-                    .to_owned(),
-            ));
+            let text = "standard input (-) is named for two inputs of this command";
+            return Err(CliError::usage(text).advise("name a file for one"));
         }
         let name = name().to_owned();
         let file = io::stdin().as_fd().try_clone_to_owned();

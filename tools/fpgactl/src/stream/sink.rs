@@ -76,14 +76,13 @@ impl<'a, 'b> Compare<'a, 'b> {
         let differing = expected.iter().zip(bytes).enumerate().find(|(_, (sent, received))| sent != received);
         let Some((index, (sent, received))) = differing else { return Ok(()) };
         let inside = self.done + index as u64;
-        Err(io::Error::other(CliError::Mismatch {
-            offset: self.place.start + inside,
-            sent: *sent,
-            received: *received,
-            transfer: self.place.transfer,
-            address: CardAddr::new(self.place.address.get().saturating_add(inside)),
-            card: self.place.card.clone(),
-        }))
+        let (offset, transfer, card) = (self.place.start + inside, self.place.transfer, &self.place.card);
+        let address = CardAddr::new(self.place.address.get().saturating_add(inside));
+        let text = format!(
+            "data differ at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}"
+        );
+        let advice = "run the command again, with -vv if the error is repeated";
+        Err(io::Error::other(CliError::failed(text).advise(advice)))
     }
 }
 

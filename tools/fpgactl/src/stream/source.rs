@@ -43,9 +43,6 @@ pub enum Source {
 
 impl Source {
     /// Source for the file at `path`; `-`: standard input.
-    ///
-    /// # Errors
-    /// [`CliError::File`], [`CliError::NotAFile`].
     pub fn named(path: &Path, deadline: Deadline) -> Result<Self, CliError> {
         if is_stdin(path) {
             return Ok(Self::Input(Arc::new(Mutex::new(Spool::open(deadline)?))));
@@ -54,14 +51,13 @@ impl Source {
     }
 
     /// Source for the file at `path`.
-    ///
-    /// # Errors
-    /// [`CliError::File`], [`CliError::NotAFile`].
     pub fn file(path: &Path) -> Result<Self, CliError> {
         // Checked before it is opened: opening a pipe would wait for its writer.
         let found = fs::metadata(path).map_err(|source| CliError::file(path, "read it", source))?;
         if !found.is_file() {
-            return Err(CliError::NotAFile { path: path.to_owned(), kind: kind_of(&found) });
+            let text = format!("{}: this is a {}", path.display(), kind_of(&found));
+            return Err(CliError::usage(text)
+                .advise("give a regular file, whose length is known and which can be read again"));
         }
         Ok(Self::File { path: path.to_owned(), length: found.len(), modified: found.modified().ok() })
     }
@@ -79,7 +75,7 @@ impl Source {
     /// input reads the latest one.
     ///
     /// # Errors
-    /// [`CliError::File`] for standard input; [`CliError::TimedOut`], [`CliError::Stopped`].
+    /// For standard input: errors of the system, [`CliError::timed_out`], [`CliError::stopped`].
     pub fn next_part(&self, start: u64, most: u64) -> Result<u64, CliError> {
         match self {
             Self::File { length, .. } | Self::Random { length, .. } => {
@@ -90,18 +86,13 @@ impl Source {
     }
 
     /// Fails if `out` names the source file.
-    ///
-    /// # Errors
-    /// [`CliError::Usage`].
     pub fn check_apart(&self, out: &Path) -> Result<(), CliError> {
         if let Self::File { path, .. } = self
             && let (Ok(a), Ok(b)) = (fs::metadata(path), fs::metadata(out))
             && (a.dev(), a.ino()) == (b.dev(), b.ino())
         {
-            return Err(CliError::Usage(format!(
-                "{} is the file that is read, writing it would destroy it\nhelp: give another file with --out",
-                out.display()
-            )));
+            let text = format!("{} is the file that is read, writing it would destroy it", out.display());
+            return Err(CliError::usage(text).advise("give another file with --out"));
         }
         Ok(())
     }
@@ -117,9 +108,6 @@ impl Source {
     }
 
     /// Opens a reader at the start of the stream.
-    ///
-    /// # Errors
-    /// [`CliError::File`].
     pub fn open(&self, deadline: Deadline) -> Result<SourceReader<'_>, CliError> {
         let bytes = match self {
             Self::File { path, .. } => {
@@ -132,9 +120,6 @@ impl Source {
     }
 
     /// Fails if a file has changed since the first check.
-    ///
-    /// # Errors
-    /// [`CliError::Changed`], [`CliError::File`].
     pub fn check_unchanged(&self) -> Result<(), CliError> {
         // No other process can change the other sources.
         let Self::File { path, length, modified } = self else { return Ok(()) };
@@ -150,15 +135,22 @@ impl Source {
 
     /// Explains an error that may come from a shortened file, or from the card.
     #[must_use]
-    pub fn explain(&self, error: Error<BulkError>) -> CliError {
-        match error.kind {
-            BulkError::Short { .. } => self.changed("fewer when they were read".to_owned()),
-            _ => error.into(),
+    pub fn explain(&self, error: CliError) -> CliError {
+        match error.cause() {
+            Some(Error { kind: BulkError::Short { .. }, .. }) => {
+                self.changed("fewer when they were read".to_owned())
+            }
+            _ => error,
         }
     }
 
     pub(super) fn changed(&self, now: String) -> CliError {
-        CliError::Changed { path: self.name().into(), before: self.length().unwrap_or(0), now }
+        let before = quantity(self.length().unwrap_or(0), "byte");
+        CliError::failed(format!(
+            "{}: the file changed while it was being read ({before} at the start, {now})",
+            Path::new(&self.name()).display()
+        ))
+        .advise("do not change it while the command runs")
     }
 }
 

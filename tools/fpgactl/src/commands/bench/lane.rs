@@ -18,7 +18,7 @@ fn view<'a>(channel: &'a Channel, memory: MemoryHandle, card: &Card) -> Result<S
     // The memory stays registered for the whole run: only a defect of this program reaches the error.
     channel.memory(memory).ok_or_else(|| {
         let place = card.place().of_part(CardPart::Channel(channel.name()));
-        CliError::Dma(Error { kind: ChannelError::NotRegistered.into(), place })
+        Error { kind: TransferError::from(ChannelError::NotRegistered), place }.into()
     })
 }
 
@@ -56,7 +56,7 @@ impl WorkingSet {
         let mut reader = source.open(self.deadline)?;
         let options = self.deadline.wait();
         bulk::write_from(card, channel, &mut reader, self.card, self.bytes(), options, &mut |_| {})
-            .map_err(|error| source.explain(error))
+            .map_err(|error| source.explain(error.into()))
     }
 
     /// Compares card memory with the content.
@@ -147,9 +147,9 @@ impl BenchChannel {
     pub(super) fn clear(&mut self, card: &Card) -> Result<(), CliError> {
         if self.is_to_host() {
             let memory = view(&self.channel, self.memory, card)?;
-            return memory
-                .fill(0, memory.len(), 0)
-                .map_err(|source| CliError::Memory { card: card.name().to_owned(), source });
+            return memory.fill(0, memory.len(), 0).map_err(|error| {
+                CliError::failed(format!("{}: {error}", card.name())).advised(error.help())
+            });
         }
         let mut zeros = Bounced::new(std::io::repeat(0));
         let (set, options) = (self.set, self.set.deadline.wait());
@@ -267,7 +267,7 @@ mod tests {
         c2h.clear(card).unwrap();
         run(card, &mut c2h, SET.slots - 1);
         let error = c2h.compare_on_host(card).unwrap_err();
-        assert!(matches!(error, CliError::Mismatch { offset: 69_900.., .. }), "{error}");
+        assert!(error.to_string().starts_with("data differ at offset 699"), "{error}");
         run(card, &mut c2h, SET.slots);
         c2h.compare_on_host(card).unwrap();
 
@@ -277,7 +277,7 @@ mod tests {
         h2c.restart();
         run(card, &mut h2c, SET.slots - 1);
         let error = SET.compare_on_card(card, &mut card.c2h(0).unwrap()).unwrap_err();
-        assert!(matches!(error, CliError::Mismatch { offset: 69_900.., .. }), "{error}");
+        assert!(error.to_string().starts_with("data differ at offset 699"), "{error}");
         run(card, &mut h2c, SET.slots);
         SET.compare_on_card(card, &mut card.c2h(0).unwrap()).unwrap();
     }

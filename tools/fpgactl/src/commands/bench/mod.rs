@@ -27,6 +27,7 @@ use std::io::{IsTerminal, Write};
 use fpga_driver::{CardAddr, ChannelOptions, Direction, RunMode, WaitMode};
 use fpga_pci::AccessCounters;
 use fpga_pci::memory::CopyLimit;
+use fpga_registers::quantity;
 use fpga_ring::ring::MAX_DESCRIPTOR_LENGTH;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -77,16 +78,17 @@ impl Case {
 /// Runs the command.
 ///
 /// # Errors
-/// See [`CliError`]. [`CliError::Mismatch`] if the data is not as expected afterwards. [`CliError::BenchStopped`], after the report, if a
+/// See [`CliError`]; also if the data is not as expected afterwards, and, after the report, if a
 /// signal or `--timeout` came before the last row.
 pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let sizes = args.sizes.iter().map(|size| ("--sizes", size));
     for (option, size) in sizes.chain(args.beside.iter().map(|size| ("--beside", size))) {
         if *size > u64::from(MAX_DESCRIPTOR_LENGTH) {
-            return Err(CliError::Usage(format!(
-                "{option}: {size} is above the limit of one descriptor, {} ({MAX_DESCRIPTOR_LENGTH} bytes)\nhelp: give smaller sizes",
+            return Err(CliError::usage(format!(
+                "{option}: {size} is above the limit of one descriptor, {} ({MAX_DESCRIPTOR_LENGTH} bytes)",
                 binary_size(u64::from(MAX_DESCRIPTOR_LENGTH))
-            )));
+            ))
+            .advise("give smaller sizes"));
         }
     }
     let cases: Vec<Case> = cases(args).collect();
@@ -134,14 +136,16 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     if let Err(error) = ended {
         // Without a row, there is no report. The complete rows were verified before the failure.
         let done = lines.len();
-        let reason = match &error {
-            _ if done == 0 => return Err(error),
-            CliError::Stopped { .. } => "stopped by a signal".to_owned(),
-            CliError::TimedOut { limit, .. } => format!("not done after {limit:?} (--timeout)"),
-            _ => error.reason(),
-        };
-        let stopped =
-            CliError::BenchStopped { card: opened.card.name().to_owned(), reason, done, rows: cases.len() };
+        if done == 0 {
+            return Err(error);
+        }
+        let stopped = CliError::failed(format!(
+            "{}: dma bench: {}, after {done} of {}; the report contains what was measured, and engines are stopped",
+            opened.card.name(),
+            error.short_reason(),
+            quantity(cases.len(), "row"),
+        ))
+        .reported();
         print(settings, &opened, args, (lines, warning, svg), out)?;
         return Err(stopped);
     }
@@ -214,7 +218,10 @@ const fn slots(size: u64) -> u64 {
 
 /// Binds this thread to a CPU.
 fn bind(cpu: usize) -> Result<(), CliError> {
-    let refused = |source| CliError::Pin { cpu, source };
+    let refused = |error| {
+        CliError::failed(format!("--pin: this thread cannot be bound to CPU {cpu}: {error}"))
+            .advise("name CPUs that this process may use")
+    };
     if cpu >= CpuSet::MAX_CPU {
         return Err(refused(rustix::io::Errno::INVAL));
     }
@@ -233,23 +240,24 @@ fn check(opened: &Opened, args: &BenchArgs, case: &Case) -> Result<(), CliError>
             args.beside.is_some() && (direction == Direction::H2c || case.direction == BenchDirection::C2h);
         let wanted = args.channels.saturating_add(u8::from(beside));
         if wanted > available {
-            return Err(CliError::TooManyChannels {
-                card: opened.card.name().to_owned(),
-                wanted,
-                direction,
-                available,
-            });
+            let card = opened.card.name();
+            return Err(CliError::usage(format!(
+                "{card}: {wanted} channels are requested, but it has {available} in direction {direction}"
+            ))
+            .advise("give fewer --channels"));
         }
     }
     if let Some(ni) = &info.ni {
         let beside = args.beside.map_or(0, stride);
         let needed = stride(case.size).saturating_mul(lane_count(args, case)).saturating_add(beside);
         if needed > ni.memory.length {
-            return Err(CliError::WorkingSet {
-                card: opened.card.name().to_owned(),
-                needed,
-                usable: ni.memory.length,
-            });
+            return Err(CliError::usage(format!(
+                "{}: working sets of {} do not fit into its {} of memory",
+                opened.card.name(),
+                binary_size(needed),
+                binary_size(ni.memory.length)
+            ))
+            .advise("give smaller --sizes or fewer --channels"));
         }
     }
     Ok(())

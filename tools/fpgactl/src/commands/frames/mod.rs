@@ -116,15 +116,15 @@ impl LinkedCard {
                 settings.card.with_observer(network.card(description).link(udp).build()?.backend(0))
             }
             (Some(_), None) => {
-                return Err(CliError::Usage(
-                    "a simulated card of this process has no other card on its network\nhelp: connect it with --link, or name a card of another process with --card (`fpgactl card serve --link` serves one)".to_owned(),
-                ));
+                let text = "a simulated card of this process has no other card on its network";
+                return Err(CliError::usage(text).advise("connect it with --link, or name a card of another process with --card (`fpgactl card serve --link` serves one)"));
             }
             (None, Some(_)) => {
                 let card = &settings.card;
-                return Err(CliError::Usage(format!(
-                    "--link applies only to simulated cards of this process, and {card} is not one\nhelp: omit --link"
-                )));
+                return Err(CliError::usage(format!(
+                    "--link applies only to simulated cards of this process, and {card} is not one"
+                ))
+                .advise("omit --link"));
             }
             (None, None) => target::reach(&settings.card)?,
         };

@@ -154,7 +154,7 @@ impl Pattern {
             None => 0,
         };
         let length = usize::try_from(longest - shorter).unwrap_or(usize::MAX);
-        frame.set_len(length).map_err(CliError::Frame)?;
+        frame.set_len(length)?;
         frame.data().write_chunks(|_, chunk| self.random.fill_bytes(chunk));
         Ok(())
     }
@@ -182,9 +182,10 @@ impl Source {
         let Some(path) = &args.file else {
             if let Some(mostly) = args.mostly.filter(|mostly| !(1..=args.frame).contains(mostly)) {
                 let frame = args.frame;
-                return Err(CliError::Usage(format!(
-                    "--mostly {mostly}: out of range for frames of at most {frame} bytes (--frame)\nhelp: give 1 to {frame}"
-                )));
+                return Err(CliError::usage(format!(
+                    "--mostly {mostly}: out of range for frames of at most {frame} bytes (--frame)"
+                ))
+                .advise(format!("give 1 to {frame}")));
             }
             let random = Pcg64Mcg::new(u128::from(args.link.seed));
             return Ok(Self::Pattern(Pattern { random, mostly: args.mostly }));
@@ -234,7 +235,7 @@ impl StreamSource {
             }
         }
         let length = core::mem::take(&mut self.length);
-        frame.set_len(length).map_err(CliError::Frame)?;
+        frame.set_len(length)?;
         Ok(NextFrame::Whole)
     }
 }
@@ -354,7 +355,7 @@ impl PublishJob<'_> {
         }
         let value = checksum(self.publisher.next_sequence().get(), frame.data());
         let length = frame.data().len() as u64;
-        frame.set_value(&value).map_err(CliError::Frame)?;
+        frame.set_value(&value)?;
         self.published += 1;
         if let Some(pace) = &mut self.pace {
             pace.published();
@@ -525,7 +526,11 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
     every.print(&job.report(seconds, gone), settings.json, out)?;
     match job.undelivered {
         Undelivered { frames: 0, .. } => Ok(()),
-        Undelivered { frames, subscribers } => Err(CliError::Undelivered { frames, subscribers }),
+        Undelivered { frames, subscribers } => Err(CliError::failed(format!(
+            "of the accepted frames, {} did not arrive at the end, at {subscribers} of the subscribers: the report on standard output has each of them",
+            quantity(frames, "frame")
+        ))
+        .reported()),
     }
 }
 

@@ -15,6 +15,7 @@ use fpga_registers::quantity;
 use serde::Serialize;
 
 use super::{CHECKSUM, InternalErrorCounts, LinkedCard, LiveLine, ReportTimer, checksum};
+use crate::advice::render;
 use crate::cli::SubscribeArgs;
 use crate::error::CliError;
 use crate::outfile::{self, OutFile};
@@ -102,7 +103,10 @@ impl Sink {
 
 /// Resolves the publisher's name: at least one address.
 fn resolve(place: &str) -> Result<Vec<SocketAddr>, CliError> {
-    let unknown = |reason: String| CliError::UnknownPublisher { place: place.to_owned(), reason };
+    let unknown = |reason: String| {
+        CliError::failed(format!("{place}: {reason}"))
+            .advise("check the name, or give the publisher's address")
+    };
     let found: Vec<_> = place.to_socket_addrs().map_err(|error| unknown(error.to_string()))?.collect();
     if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
 }
@@ -225,7 +229,7 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
     let (damaged, frames) = (report.damaged, report.frames);
     match ended {
         // There is no publisher to leave; the frames received until then are reported.
-        Err(CliError::PublisherLost { .. }) => {}
+        Err(ref error) if error.is_reported() => {}
         Ok(()) => job.leave(),
         Err(_) => {
             job.leave();
@@ -235,7 +239,11 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
     every.print(&report, settings.json, out)?;
     match damaged {
         0 => ended,
-        damaged => Err(CliError::DamagedFrames { damaged, frames }),
+        damaged => Err(CliError::failed(format!(
+            "wrong checksum: {damaged} of {}; the report is on standard output",
+            quantity(frames, "frame")
+        ))
+        .reported()),
     }
 }
 
@@ -301,7 +309,10 @@ impl SubscribeJob {
         while !stop::is_asked() && args.count.is_none_or(|count| self.subscriber.counts().frames < count) {
             let event = self.subscriber.poll().map_err(|error| match error {
                 SubscriberError::Silent { .. } | SubscriberError::Unreachable { .. } => {
-                    CliError::PublisherLost { source: error, frames: self.subscriber.counts().frames }
+                    let frames = quantity(self.subscriber.counts().frames, "frame");
+                    CliError::failed(format!("after {frames}: {error}"))
+                        .advised(error.advice().map(|advice| render(&advice)))
+                        .reported()
                 }
                 error => error.into(),
             })?;

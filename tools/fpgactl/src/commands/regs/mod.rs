@@ -313,7 +313,7 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
             let report = write::write(&opened, &all, name, value, *force)?;
             Ok(RegsReport::Write(Box::new(report)))
         }
-        RegsCommand::Watch(_) => Err(CliError::Usage("regs watch reports line by line".to_owned())),
+        RegsCommand::Watch(_) => Err(CliError::usage("regs watch reports line by line")),
     }
 }
 
@@ -355,10 +355,14 @@ fn readable<'a>(
             Some(plain) => format!("read {plain} instead"),
             None => "`fpgactl regs list` shows which registers can be read".to_owned(),
         };
-        return Err(CliError::WriteOnly { card, name, hint });
+        let text = format!("{card}: {name} is write-only, a read returns no useful value");
+        return Err(CliError::failed(text).advise(hint));
     }
     if register.read_has_side_effect() && !force {
-        return Err(CliError::SideEffect { card, name });
+        return Err(CliError::failed(format!(
+            "{card}: reading {name} changes the card: it is clear-on-read, so other processes that wait for these bits lose them"
+        ))
+        .advise("add --force to read it anyway"));
     }
     Ok(named)
 }

@@ -73,8 +73,7 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
         if !args.force
             && let Some(harm) = guard::read_hazard(&opened.card, &all, BarSpan::of(named.register))
         {
-            let card = opened.card.name().to_owned();
-            return Err(CliError::Hazard { card, what: format!("reading {name}"), harm });
+            return Err(CliError::hazard(opened.card.name(), format_args!("reading {name}"), &harm));
         }
         watched.push(named);
     }

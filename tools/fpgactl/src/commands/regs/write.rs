@@ -72,7 +72,7 @@ pub(super) fn write(
     let access = named.field.as_ref().map_or(register.access, |field| field.access);
     let refused = |reason: String| {
         let access = access.abbreviation();
-        Err(CliError::NotWritable { card: card.clone(), name: name.clone(), access, reason })
+        Err(CliError::failed(format!("{card}: {name} ({access}) is not written: {reason}")))
     };
     if !access.is_writable() {
         return refused(refusal_reason(register, all));
@@ -80,7 +80,7 @@ pub(super) fn write(
     let value = named.parse(text)?;
     let kept = match named.back_off() {
         Ok(kept) => kept,
-        Err(why) => return refused(why.to_owned()),
+        Err((why, help)) => return refused(why.to_owned()).map_err(|error| error.advised(help)),
     };
     if kept != 0 && register.read_has_side_effect() && !force {
         return refused(format!(
@@ -90,7 +90,7 @@ pub(super) fn write(
     }
     let stretch = BarSpan::of(register);
     if !force && let Some(harm) = guard::write_hazard(&opened.card, all, stretch)? {
-        return Err(CliError::Hazard { card, what: format!("writing {name}"), harm });
+        return Err(CliError::hazard(&card, format_args!("writing {name}"), &harm));
     }
     let mirror = mirror(register, all);
     let read = || mirror.map(|mirror| RegisterValueRow::read(opened, mirror)).transpose();

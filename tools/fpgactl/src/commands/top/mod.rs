@@ -25,13 +25,13 @@ pub use snapshot::Snapshot;
 /// Runs the command.
 ///
 /// # Errors
-/// See [`CliError`]; [`CliError::Terminal`] if a terminal operation fails.
+/// See [`CliError`].
 pub fn run(settings: &Settings, args: &TopArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let watched = Monitor::new(settings, args)?;
     let result = shown(settings, args, watched, out);
     match result {
         // The normal end.
-        Err(CliError::Stopped { .. }) => Ok(()),
+        Err(error) if error.stopped_after().is_some() => Ok(()),
         other => other,
     }
 }

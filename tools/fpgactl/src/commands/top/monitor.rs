@@ -43,9 +43,6 @@ impl Monitor {
     }
 
     /// Monitors a card in its current state.
-    ///
-    /// # Errors
-    /// [`CliError::Endpoint`].
     pub(super) fn of(opened: Opened) -> Result<Self, CliError> {
         let tables = match opened.card.info().ni.as_ref().map(|ni| ni.node.get()) {
             Some(node) => {

@@ -49,15 +49,22 @@ enum KeyAction {
 /// Runs the view until a key or a signal ends it.
 pub(super) fn run(settings: &Settings, args: &TopArgs, mut watched: Monitor) -> Result<(), CliError> {
     // Its own drop shows the cursor, and reports failures in the same way.
-    let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(CliError::Terminal)?);
+    let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(failed)?);
     let restored = TerminalGuard;
     let result = live(&mut terminal, settings, args.clone(), &mut watched);
     drop(restored);
     match result {
         // The terminal has gone away: there is no reader for a message.
-        Err(CliError::Terminal(error)) if is_closed(&error) => Ok(()),
+        Err(error) if error.cause().is_some_and(is_closed) => Ok(()),
         other => other,
     }
+}
+
+/// Error of a terminal operation.
+fn failed(error: io::Error) -> CliError {
+    CliError::failed(format!("the terminal: {error}"))
+        .advise("use --json or --count 1, which need none")
+        .because(error)
 }
 
 fn is_closed(error: &io::Error) -> bool {
@@ -108,7 +115,7 @@ fn live(
 }
 
 fn draw(terminal: &mut DefaultTerminal, sample: &Snapshot, chosen: &ViewState) -> Result<(), CliError> {
-    terminal.draw(|frame| view::draw(frame, sample, chosen)).map(drop).map_err(CliError::Terminal)
+    terminal.draw(|frame| view::draw(frame, sample, chosen)).map(drop).map_err(failed)
 }
 
 fn pace(watched: &Monitor, args: &TopArgs) -> String {
@@ -134,7 +141,7 @@ fn change_interval(watched: &Monitor, args: &mut TopArgs, slower: bool) {
 
 /// Waits for a key, and performs its action if it concerns the view.
 fn key(wait: Duration, keys: &mut Keys, chosen: &mut ViewState) -> Result<KeyAction, CliError> {
-    let key = keys.next(wait).map_err(CliError::Terminal)?;
+    let key = keys.next(wait).map_err(failed)?;
     Ok(key.map_or(KeyAction::None, |key| pressed(key, chosen)))
 }
 

@@ -261,7 +261,11 @@ impl ReceivingHost {
         let pushes = opened.card.info().ni.as_ref().is_some_and(|ni| ni.event_push);
         let channel = if pushes { 0 } else { 1 };
         if channel >= opened.card.info().xdma.c2h_channels {
-            return Err(CliError::NoReadChannel { card: opened.card.name().to_owned() });
+            let card = opened.card.name();
+            return Err(CliError::failed(format!(
+                "{card}: its only C2H channel carries events, and no channel remains to read its memory"
+            ))
+            .advise("use a card with two C2H channels or with event push"));
         }
         let c2h = opened.card.c2h(channel)?;
         Ok(Self { c2h, end: End { endpoint, opened }, region: None })

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::{stalled, unsent};
 use fpga_pci::Backoff;
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Difference;
@@ -116,7 +117,7 @@ impl Load {
                 self.under_way = None;
                 self.ended += 1;
                 let (card, transfer) = (self.sending.name(), self.ended);
-                done.result.map_err(|source| CliError::Network { card, transfer, source })?;
+                done.result.map_err(|error| unsent(&card, transfer, &error))?;
                 break;
             }
             if enough(self) {
@@ -129,11 +130,7 @@ impl Load {
                 backoff.reset();
             } else if now.saturating_sub(self.last_work_at) > stall_limit(deadline) {
                 let (transfer, waited) = (self.ended + 1, card_span(self.last_work_at, now));
-                return Err(CliError::Stalled {
-                    transfer,
-                    waited,
-                    missing: "no further packet is acknowledged",
-                });
+                return Err(stalled(transfer, waited, "no further packet is acknowledged"));
             } else {
                 self.sending.opened().card.back_off(&mut backoff);
             }

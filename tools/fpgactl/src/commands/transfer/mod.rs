@@ -23,10 +23,12 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use fpga_driver::CardAddr;
+use fpga_protocol::sender::SendFailure;
 use fpga_sim::{Partitions, SimNetwork, TimeSpent};
 
 use crate::cli::TransferArgs;
 use crate::error::CliError;
+use crate::machine_advice;
 use crate::outfile::OutFile;
 use crate::progress::{Deadline, Progress};
 use crate::settings::Settings;
@@ -117,7 +119,21 @@ fn spent(sending: &SendingHost, receiving: &ReceivingHost) -> Option<[TimeSpent;
 }
 
 fn fewer_cards() -> CliError {
-    CliError::Usage("the simulated network has fewer than two cards".to_owned())
+    CliError::usage("the simulated network has fewer than two cards")
+}
+
+/// Neither end makes progress with a transfer, whose number is counted from 1.
+fn stalled(transfer: u64, waited: Duration, missing: &str) -> CliError {
+    CliError::failed(format!(
+        "transfer {transfer}: no progress for {waited:?} of the card's time ({missing})"
+    ))
+    .advise("check the counters of both network interfaces")
+}
+
+/// A transfer of the sending card failed.
+fn unsent(card: &str, transfer: u64, failure: &SendFailure) -> CliError {
+    CliError::failed(format!("transfer {transfer} of {card}: {failure}"))
+        .advised(machine_advice::transfer(failure))
 }
 
 /// Results of both programs.
@@ -137,7 +153,10 @@ fn run_both(sender: Sender<'_>, receiver: Receiver<'_>) -> Result<Moved, CliErro
         let sent = sender.run();
         thread.map(|thread| (sent, thread.join()))
     })
-    .map_err(|cause| CliError::Thread { cause })?;
+    .map_err(|error| {
+        CliError::failed(format!("a thread of this program cannot be started: {error}"))
+            .advise("check the limits on processes and memory")
+    })?;
     // A panic is a defect of this program: it continues.
     let (arrivals, received) = received.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let (departures, sent) = sent;
@@ -154,18 +173,14 @@ fn run_both(sender: Sender<'_>, receiver: Receiver<'_>) -> Result<Moved, CliErro
                 (false, true) => "the sender's completion has not arrived",
                 _ => "the receiver has not verified an earlier transfer",
             };
-            CliError::Stalled { transfer, waited, missing }
+            stalled(transfer, waited, missing)
         }
         (_, Err(Ended::Stalled { transfer, waited, .. })) => {
-            CliError::Stalled { transfer, waited, missing: "the receiver's notification has not arrived" }
+            stalled(transfer, waited, "the receiver's notification has not arrived")
         }
         (_, Err(Ended::Abandoned)) | (Err(Ended::Abandoned), _) => {
             let transfer = departures.len() as u64 + 1;
-            CliError::Stalled {
-                transfer,
-                waited: Duration::ZERO,
-                missing: "each end has found the other one gone",
-            }
+            stalled(transfer, Duration::ZERO, "each end has found the other one gone")
         }
     };
     Err(failed.after(verified))
@@ -192,15 +207,14 @@ fn open_ends(
         None => Source::Random { seed: plan.seed, length: plan.size },
     };
     if !settings.card.is_simulated() && (plan.reorder.is_some() || plan.impair.is_some()) {
-        return Err(CliError::Usage(
-            "--reorder, --loss and the other impairments apply only to the simulated network of this process\nhelp: omit them for other cards (`card serve` has them, too)".to_owned(),
-        ));
+        let text =
+            "--reorder, --loss and the other impairments apply only to the simulated network of this process";
+        let help = "omit them for other cards (`card serve` has them, too)";
+        return Err(CliError::usage(text).advise(help));
     }
     if !settings.card.is_simulated() && plan.hop().is_some() {
-        return Err(CliError::Usage(
-            "--hop applies only to the simulated network of this process\nhelp: omit it for other cards"
-                .to_owned(),
-        ));
+        let text = "--hop applies only to the simulated network of this process";
+        return Err(CliError::usage(text).advise("omit it for other cards"));
     }
     let reorder = plan.reorder.unwrap_or(plan::REORDER);
     let network = SimOptions {
@@ -218,11 +232,12 @@ fn open_ends(
     let receiving = ReceivingHost::open(b, plan)?;
     let sending = SendingHost::open(a, plan)?;
     if sending.node() == receiving.node() {
-        return Err(CliError::SameNode {
-            first: sending.name(),
-            second: receiving.name(),
-            node: sending.node().get(),
-        });
+        let (first, second, node) = (sending.name(), receiving.name(), sending.node());
+        return Err(CliError::failed(format!(
+            "{first} and {second} are both node {} of the network, and node ids must be unique",
+            node.get()
+        ))
+        .advise("give one of them another ni.node_id"));
     }
     Ok(Ends { source, sending, receiving, partitions })
 }
@@ -236,13 +251,11 @@ fn check_nothing_allocated(sending: &SendingHost, receiving: &ReceivingHost) -> 
     if (ops, registry, escape) == (0, 0, 0) {
         return Ok(());
     }
-    Err(CliError::StillAllocated {
-        sender: sending.name(),
-        receiver: receiving.name(),
-        ops,
-        registry,
-        escape,
-    })
+    let (sender, receiver) = (sending.name(), receiving.name());
+    Err(CliError::failed(format!(
+        "the data arrived, but {ops} op table entries of {sender}, {registry} registry entries and {escape} escape slots of {receiver} are still in use"
+    ))
+    .advise("look at the state with `fpgactl regs dump`: this is a fault of driver or card"))
 }
 
 /// Span of the card's clock.

@@ -14,6 +14,7 @@ use crate::error::CliError;
 use crate::impair::ImpairArgs;
 use crate::stream::Source;
 use crate::target::{HopOptions, Opened};
+use crate::units::binary_size;
 
 /// Default of `--size`.
 const SIZE: u64 = 64 << 20;
@@ -114,10 +115,9 @@ impl Plan {
         if wanted == built {
             return Ok(());
         }
-        Err(CliError::Usage(format!(
-            "{} is built for packets of {built} bytes, not {wanted}\nhelp: omit --packet",
-            opened.card.name()
-        )))
+        let card = opened.card.name();
+        Err(CliError::usage(format!("{card} is built for packets of {built} bytes, not {wanted}"))
+            .advise("omit --packet"))
     }
 
     /// Fails if segments would be shorter than a packet of the card, because every packet would be a segment with its own state; or, in the
@@ -137,7 +137,8 @@ impl Plan {
             _ => return Ok(()),
         };
         let range = if is_limited { format!("{packet} to {longest}") } else { format!("{packet} or more") };
-        Err(CliError::Usage(format!("--segment {segment} {wrong}\nhelp: give {range}, or omit --segment")))
+        Err(CliError::usage(format!("--segment {segment} {wrong}"))
+            .advise(format!("give {range}, or omit --segment")))
     }
 
     /// Returns whether the choice of segment lengths needs the receiver's mask: the card could send longer segments than usual.
@@ -149,7 +150,7 @@ impl Plan {
     /// Options of an endpoint; `salt` distinguishes the two ends.
     ///
     /// # Errors
-    /// [`CliError::Usage`] for a threshold above the card's maximum segment length.
+    /// Wrong usage for a threshold above the card's maximum segment length.
     pub(super) fn endpoint(&self, opened: &Opened, salt: u64) -> Result<EndpointOptions, CliError> {
         let mut options = EndpointOptions::default();
         if opened.served {
@@ -173,10 +174,11 @@ impl Plan {
             && threshold > longest_segment(ni)
         {
             let longest = longest_segment(ni);
-            return Err(CliError::Usage(format!(
-                "--threshold {threshold}: a transfer up to the threshold is one segment, of at most {longest} bytes on {}\nhelp: give --threshold {longest} or less",
+            return Err(CliError::usage(format!(
+                "--threshold {threshold}: a transfer up to the threshold is one segment, of at most {longest} bytes on {}",
                 opened.card.name(),
-            )));
+            ))
+            .advise(format!("give --threshold {longest} or less")));
         }
         options.segment_size = self.segment;
         // On simulated cards a run is repeatable to the last packet. Other nodes may know a later incarnation of a real card.
@@ -207,7 +209,12 @@ impl Plan {
         for (card, usable) in ends {
             if chunk > *usable {
                 if self.chunk.is_some() || *usable == 0 {
-                    return Err(CliError::ChunkTooLarge { card: card.clone(), chunk, usable: *usable });
+                    return Err(CliError::usage(format!(
+                        "{card}: a chunk of {} does not fit into its {} of usable memory",
+                        binary_size(chunk),
+                        binary_size(*usable)
+                    ))
+                    .advise("give a smaller --chunk"));
                 }
                 chunk = *usable;
             }
@@ -263,9 +270,8 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     (tuning.window, tuning.credit, tuning.resend_after) = (args.window, args.credit, args.resend_after);
     tuning.literal = args.literal;
     let usage = |option: &str, schemes: &str| {
-        Err(CliError::Usage(format!(
-            "{option} applies only to {schemes}\nhelp: omit it, or choose another --scheme"
-        )))
+        Err(CliError::usage(format!("{option} applies only to {schemes}"))
+            .advise("omit it, or choose another --scheme"))
     };
     let has_window = |scheme: &Scheme| max_window(scheme.rules()).is_some();
     if args.window.is_some() && !args.scheme.iter().any(has_window) {
@@ -286,10 +292,8 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
         None => Ok(tuning),
         Some(scheme) => {
             let most = max_window(scheme.rules()).unwrap_or(0);
-            Err(CliError::Usage(format!(
-                "--window: out of range for {}\nhelp: give 1 to {most}",
-                scheme.name()
-            )))
+            Err(CliError::usage(format!("--window: out of range for {}", scheme.name()))
+                .advise(format!("give 1 to {most}")))
         }
     }
 }
@@ -303,6 +307,6 @@ fn longest_segment(ni: &NiInfo) -> u32 {
 fn narrow(option: &str, value: Option<u64>) -> Result<Option<u32>, CliError> {
     let Some(value) = value else { return Ok(None) };
     u32::try_from(value).map(Some).map_err(|_| {
-        CliError::Usage(format!("{option} {value} is above 4 GiB, far more than a segment holds"))
+        CliError::usage(format!("{option} {value} is above 4 GiB, far more than a segment holds"))
     })
 }

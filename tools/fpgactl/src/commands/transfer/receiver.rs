@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use fpga_pci::Backoff;
+use fpga_registers::quantity;
 
 use super::counters::NiCounters;
 use super::end::{Common, Ended, Pump, Stall};
@@ -117,13 +118,13 @@ impl<'a> Receiver<'a> {
         if (address, length) == (expected_address.get(), expected) {
             return Ok(());
         }
-        Err(CliError::UnexpectedNotice {
-            card: self.host.name(),
-            length,
-            address: fpga_driver::CardAddr::new(address),
-            expected,
-            expected_address,
-        })
+        Err(CliError::failed(format!(
+            "{}: it announces the arrival of {} at {} instead of {} at {expected_address}: another sender uses the same memory",
+            self.host.name(),
+            quantity(length, "byte"),
+            fpga_driver::CardAddr::new(address),
+            quantity(expected, "byte"),
+        )))
     }
 
     /// Compares transfer `number`, which begins at byte `start` of the stream, and takes further notifications meanwhile.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::unsent;
 use fpga_driver::NodeId;
 use fpga_pci::Backoff;
 use fpga_rdma::{RemoteRegion, SendCompletion, SendTicket};
@@ -129,10 +130,7 @@ impl<'a> Sender<'a> {
         let wait = common.deadline;
         let loaded =
             self.host.load(reader, (offset, length), wait, &mut step, &mut |endpoint| outbox.poll(endpoint));
-        loaded.map_err(|error| match error {
-            CliError::Bulk(inner) => self.source.explain(inner),
-            other => other,
-        })?;
+        loaded.map_err(|error| self.source.explain(error))?;
         self.loaded = start + length;
         self.wait_until_sent()?;
         self.wait_for_slot(number)?;
@@ -217,9 +215,9 @@ impl Outbox {
         let local = super::card_span(current.began, endpoint.now());
         let (length, began) = (current.length, current.began);
         self.current = None;
-        if let Err(source) = completion.result {
+        if let Err(failure) = completion.result {
             let transfer = self.departures.len() as u64 + 1;
-            self.failed = Some(CliError::Network { card: endpoint.name(), transfer, source });
+            self.failed = Some(unsent(&endpoint.name(), transfer, &failure));
             return;
         }
         tracing::info!(
