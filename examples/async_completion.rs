@@ -4,7 +4,6 @@
 //! lines; with tokio or smol, use their `join!`.
 //!
 //!     cargo run -p fpga-examples --example async_completion
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::pin::Pin;

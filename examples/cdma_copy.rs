@@ -1,7 +1,6 @@
 //! Copy from card memory to card memory by the CDMA engine: the bytes never cross PCIe.
 //!
 //!     cargo run -p fpga-examples --example cdma_copy
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 

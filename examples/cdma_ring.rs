@@ -1,7 +1,6 @@
 //! Many copies inside the card: a ring of descriptors in card memory keeps the CDMA engine busy without pauses.
 //!
 //!     cargo run -p fpga-examples --example cdma_ring
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 

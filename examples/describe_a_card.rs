@@ -4,7 +4,6 @@
 //! mock:FILE.yaml` opens the same files.
 //!
 //!     cargo run -p fpga-examples --example describe_a_card
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::path::Path;

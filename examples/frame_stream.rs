@@ -4,7 +4,6 @@
 //! find each other by a TCP port.
 //!
 //!     cargo run -p fpga-examples --example frame_stream
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 

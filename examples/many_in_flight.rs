@@ -4,7 +4,6 @@
 //! thread.
 //!
 //!     cargo run -p fpga-examples --example many_in_flight
-#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::error::Error;

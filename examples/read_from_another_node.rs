@@ -3,7 +3,6 @@
 //! A read needs the other host, which has to poll its endpoint while requests arrive. Here a separate thread does that.
 //!
 //!     cargo run -p fpga-examples --example read_from_another_node
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};

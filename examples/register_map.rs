@@ -1,7 +1,6 @@
 //! Registers of your own design, described in a YAML file: by name at run time, and as types at compile time.
 //!
 //!     cargo run -p fpga-examples --example register_map
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 

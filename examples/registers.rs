@@ -1,7 +1,6 @@
 //! Registers by name, decoded; and a register changed by name and by type.
 //!
 //!     cargo run -p fpga-examples --example registers
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 

@@ -4,7 +4,6 @@
 //! card writes the packets to their addresses and notifies its host when all have arrived.
 //!
 //!     cargo run -p fpga-examples --example send_between_cards
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::time::Duration;

@@ -2,7 +2,6 @@
 //! The simulated card runs in its own thread here, so it works independently of the caller, as a real card does.
 //!
 //!     cargo run --release -p fpga-examples --example small_transfers
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::time::Instant;

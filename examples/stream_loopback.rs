@@ -1,7 +1,6 @@
 //! Packets into a card and out of it again through AXI4-Stream channels.
 //!
 //!     cargo run -p fpga-examples --example stream_loopback
-#![forbid(unsafe_code)]
 
 use fpga_driver::{
     Card, Error, WaitOptions,

@@ -5,7 +5,6 @@
 //!
 //!     cargo run  -p fpga-examples --example unit_test_your_app
 //!     cargo test -p fpga-examples --example unit_test_your_app
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 

@@ -4,7 +4,6 @@
 //! design, and an atomic number is that register.
 //!
 //!     cargo run -p fpga-examples --example user_interrupts
-#![forbid(unsafe_code)]
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};

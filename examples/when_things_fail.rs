@@ -1,7 +1,6 @@
 //! Failure of a transfer: content of the error, location of the buffer, and continued use of the channel.
 //!
 //!     cargo run -p fpga-examples --example when_things_fail
-#![forbid(unsafe_code)]
 
 use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_driver::{Card, CardAddr, Error, OpenError, TransferError, errors::FaultCause};

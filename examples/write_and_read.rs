@@ -1,7 +1,6 @@
 //! Write of a buffer to card memory, and read back.
 //!
 //!     cargo run -p fpga-examples --example write_and_read
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 

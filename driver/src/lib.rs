@@ -22,7 +22,6 @@
 //!
 //! The driver runs in the caller's thread. Channels are `Send` and are not shared: their owner polls them. The driver starts no threads. In
 //! the steady state it takes no lock, allocates nothing and reads no register.
-#![forbid(unsafe_code)]
 
 mod advice;
 pub mod bulk;

@@ -1,7 +1,6 @@
 //! Host program of a counter whose registers come from a register map: the same `counter.yaml` gives the RTL and the types used here.
 //!
 //!     cargo run -p fpga-examples --example rtl_registers -- rtl:model
-#![forbid(unsafe_code)]
 
 use std::error::Error;
 

@@ -1,7 +1,6 @@
 //! Runs every example without arguments: it must succeed and print something.
 //!
 //! `cargo test` has built the examples next to this test. They run as separate programs, as a user runs them.
-#![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::fs;

@@ -27,7 +27,6 @@
 //! standard library.
 
 #![cfg_attr(not(test), no_std)]
-#![forbid(unsafe_code)]
 
 extern crate alloc;
 

@@ -17,7 +17,6 @@
 //! [`errata`].
 
 #![no_std]
-#![forbid(unsafe_code)]
 #![expect(clippy::result_unit_err, reason = "bitfield-struct gives its checked setters the error type ()")]
 
 #[macro_use]

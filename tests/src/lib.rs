@@ -1,5 +1,4 @@
 //! Shared code of the whole-stack tests: simulated cards, opened, alone or on one network; and the conformance suite.
-#![forbid(unsafe_code)]
 #![expect(clippy::missing_panics_doc, reason = "fixtures of tests: a panic is the failure report")]
 #![expect(clippy::expect_used, reason = "fixtures of tests: a panic is the failure report")]
 #![expect(clippy::panic, reason = "fixtures of tests: a panic is the failure report")]

@@ -9,7 +9,6 @@
 //! | replay recorded accesses and compare the values read | [`record::replay`] |
 //!
 //! To repair a card that does not work, see `fpga_driver::recovery`.
-#![forbid(unsafe_code)]
 
 pub mod record;
 pub mod test_data;

@@ -16,7 +16,6 @@
 //!
 //! Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci`, `sysfs-kernel-iommu_groups`, `Documentation/driver-api/vfio.rst`, and
 //! `drivers/base/bus.c` for the errors of `bind`, `unbind` and `drivers_probe`.
-#![forbid(unsafe_code)]
 
 pub mod address;
 pub mod bind;

@@ -1,7 +1,5 @@
 //! The operations of a transfer do not use the heap.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use fpga_pci::testing::{CountingAllocator, StubBackend};

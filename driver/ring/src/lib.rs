@@ -10,7 +10,6 @@
 //! a panic.
 
 #![no_std]
-#![forbid(unsafe_code)]
 
 extern crate alloc;
 

@@ -17,8 +17,6 @@
 //! the same run. Software must sleep on an interrupt by [`fpga_pci::Backend::wait_interrupt`], which lets the cards work meanwhile.
 //! Time-outs then count virtual time ([`fpga_pci::Clock::Virtual`]); if there is nothing to do, it advances to the next timer at once.
 
-#![forbid(unsafe_code)]
-
 mod attendant;
 mod backend;
 mod bar;

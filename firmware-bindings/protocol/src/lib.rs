@@ -27,7 +27,6 @@
 //! * Everything is allocated in `new`. The steady path allocates nothing: a full table means back-pressure.
 
 #![no_std]
-#![forbid(unsafe_code)]
 
 extern crate alloc;
 

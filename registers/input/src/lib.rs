@@ -4,7 +4,6 @@
 //! [`FileKind::read`] or, for YAML that `serde_yaml` parses, `FileKind::read_yaml` (feature `yaml`). Both read no more than the
 //! kind's limit, refuse files without end (devices), accept pipes such as those of a shell's `<(...)`, and name the file, its size
 //! and the limit in the error.
-#![forbid(unsafe_code)]
 
 use std::fs::{File, FileType};
 use std::io::{self, Read};

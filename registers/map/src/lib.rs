@@ -11,7 +11,6 @@
 //! | complete and check maps in an editor | [`JSON_SCHEMA`] |
 //!
 //! `docs/guide/register-maps.md` describes the file key by key.
-#![forbid(unsafe_code)]
 
 mod access;
 mod assemble;

@@ -3,7 +3,6 @@
 //! One line per case on standard output, as text or (`--json`) as an object `{schema_version, backend, name, status, seconds, message}`
 //! with status `pass`, `fail` or `skip`, and, where the case counts what transfers cost at the card's registers, `costs`. Exit status 0:
 //! nothing failed; 1: a case failed; 2: invalid command line.
-#![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 use std::path::PathBuf;

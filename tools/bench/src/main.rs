@@ -6,8 +6,6 @@
 //! with it. So runs come in pairs, one of each program. The CPUs are sampled before, between and after ([`cpu_sample`]), and only ratios of
 //! pairs whose three samples agree count.
 
-#![forbid(unsafe_code)]
-
 mod cells;
 mod check;
 mod cost;

@@ -19,7 +19,6 @@
 //!
 //! Standard output carries only the report; logs and progress go to standard error. If a command writes data to standard output (`-`), the
 //! report goes to standard error, too.
-#![forbid(unsafe_code)]
 
 mod advice;
 pub mod bars;

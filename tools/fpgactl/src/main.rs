@@ -1,5 +1,4 @@
 //! Command line for FPGA cards: see the library of this package.
-#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

@@ -46,7 +46,6 @@
 //! * Payload bytes are not carried, only counted. The tests of the state machines and of the whole stack show that they arrive at the right
 //!   address.
 //! * Packets are charged their own length. Preamble, framing and gaps of the link layer are not modelled.
-#![forbid(unsafe_code)]
 
 mod event_queue;
 pub mod explain;

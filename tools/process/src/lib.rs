@@ -1,7 +1,5 @@
 //! Functions of the project's own tools: child processes that do not outlive their parent; root of the workspace.
 
-#![forbid(unsafe_code)]
-
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

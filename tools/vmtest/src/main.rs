@@ -4,8 +4,6 @@
 //! Files that are fetched or built once are in the cache (`target/vm-cache`, or the folder that `FPGA_VM_CACHE` names).
 //! `tools/vmtest/guest/guests.yaml` defines what runs in which guest.
 
-#![forbid(unsafe_code)]
-
 mod backends;
 mod cache;
 mod debian;

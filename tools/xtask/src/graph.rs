@@ -1,8 +1,9 @@
 //! `cargo xtask graph`: dependencies between the packages of the workspace, and a check that each of them is permitted.
 //!
 //! The graph comes from `cargo metadata`, so it cannot be out of date. [`LAYERS`] lists the permitted dependencies. Inside a package, no
-//! files may use each other in a cycle ([`cycles`]).
+//! files may use each other in a cycle ([`cycles`]). Unsafe code is in a few packages only ([`boundaries`]).
 
+mod boundaries;
 mod cycles;
 mod picture;
 mod sources;
@@ -94,6 +95,9 @@ pub(crate) enum GraphError {
     /// ARCHITECTURE.md has another picture.
     #[error("the picture in ARCHITECTURE.md is out of date: run cargo xtask graph --write")]
     Picture,
+    /// Unsafe code is in other packages than the listed ones.
+    #[error("{}\nthe packages with unsafe code are in tools/xtask/src/graph/boundaries.rs", .0.join("\n"))]
+    Unsafe(Vec<String>),
     /// Files of a package use each other.
     #[error("{} cycles of files:\n{}\nmove what both sides use to a module of its own", .0.len(), .0.join("\n"))]
     Cycles(Vec<String>),
@@ -172,7 +176,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GraphError> {
         found.len(),
         products.len()
     );
-    if found.is_empty() { Ok(()) } else { Err(GraphError::Cycles(found)) }
+    if !found.is_empty() {
+        return Err(GraphError::Cycles(found));
+    }
+    let wrong = boundaries::violations(root)?;
+    if wrong.is_empty() { Ok(()) } else { Err(GraphError::Unsafe(wrong)) }
 }
 
 /// Packages of the workspace and their dependencies on each other.

@@ -18,7 +18,6 @@
 //!
 //! This package starts no thread, and only functions that are named so wait: the owner of a publisher or a subscriber polls it. The steady
 //! data path allocates no heap memory.
-#![forbid(unsafe_code)]
 
 mod arrivals;
 pub mod blocks;

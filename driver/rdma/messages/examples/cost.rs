@@ -1,7 +1,6 @@
 //! CPU time per message: two messengers, each with a simulated card, in one thread. Other programs on the machine change it little.
 //!
 //!     cargo run --release -p fpga-messages --example cost
-#![forbid(unsafe_code)]
 
 mod shared;
 

@@ -2,7 +2,6 @@
 //!
 //!     cargo run --release -p fpga-messages --example pingpong               # prints its address
 //!     cargo run --release -p fpga-messages --example pingpong -- ADDRESS    # in another terminal
-#![forbid(unsafe_code)]
 
 mod shared;
 

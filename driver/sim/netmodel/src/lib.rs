@@ -19,7 +19,6 @@
 //! depend on the delay distribution, schemes can be compared on the same network, and every run can be replayed.
 
 #![no_std]
-#![forbid(unsafe_code)]
 
 extern crate alloc;
 

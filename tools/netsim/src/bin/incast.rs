@@ -1,6 +1,5 @@
 //! Many senders to one receiver through one switch, as CSV: completion time, fairness and retransmissions of every scheme, with and without
 //! congestion windows.
-#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

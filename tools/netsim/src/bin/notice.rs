@@ -1,5 +1,4 @@
 //! Time by which a receiver's own completion precedes the sender's notification, hop by hop, as CSV: see [`fpga_netsim::notice`].
-#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

@@ -31,7 +31,6 @@
 //! | `node` | receiving node: what a card's network interface does |
 //! | `slots`, `credit`, `stream` | state of a stream |
 //! | `subscriber` | public types, the receiving thread |
-#![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
 mod blocks;

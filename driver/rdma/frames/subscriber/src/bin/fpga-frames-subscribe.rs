@@ -6,7 +6,6 @@
 //!
 //! The arguments are the publisher's bootstrap port, this program's node number, the UDP address of the publisher's link, and this
 //! program's UDP address, which the publisher names with `--link` as its peer.
-#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "prints its results")]
 
 use std::error::Error;
