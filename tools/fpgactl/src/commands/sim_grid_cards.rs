@@ -123,13 +123,11 @@ fn schemes() -> Vec<Scheme> {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Usage`] for a card that is not simulated; [`CliError::TimedOut`], [`CliError::Interrupted`], and what opening a card
-/// returns. A transfer that fails is counted.
+/// [`CliError`] for a card that is not simulated, of a time limit or a signal, and of opening a card. A transfer that fails is counted.
 pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<CardGridReport, CliError> {
     if !settings.card.is_simulated() {
-        return Err(CliError::Usage(
-            "sim grid runs on simulated cards\nhelp: omit --card, or name a simulated one".to_owned(),
-        ));
+        return Err(CliError::usage("sim grid runs on simulated cards")
+            .advise("omit --card, or name a simulated one"));
     }
     let quick = args.quick;
     let sizes = axis(&args.size, if quick { &QUICK_SIZES } else { &SIZES });
@@ -191,7 +189,7 @@ pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<CardGridReport, Cl
 fn attempt(settings: &Settings, args: &TransferArgs) -> Result<Option<transfer::CardRun>, CliError> {
     match transfer::run_quietly(settings, args) {
         Ok(report) => Ok(Some(report.card_run())),
-        Err(CliError::Stalled { .. } | CliError::Network { .. }) => Ok(None),
+        Err(error) if error.cause::<transfer::Undelivered>().is_some() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -122,18 +122,25 @@ fn fewer_cards() -> CliError {
     CliError::usage("the simulated network has fewer than two cards")
 }
 
+/// Cause of failures of a transfer that the network has not delivered.
+#[derive(Debug, thiserror::Error)]
+#[error("the network has not delivered the transfer")]
+pub(super) struct Undelivered;
+
 /// Neither end makes progress with a transfer, whose number is counted from 1.
 fn stalled(transfer: u64, waited: Duration, missing: &str) -> CliError {
     CliError::failed(format!(
         "transfer {transfer}: no progress for {waited:?} of the card's time ({missing})"
     ))
     .advise("check the counters of both network interfaces")
+    .because(Undelivered)
 }
 
 /// A transfer of the sending card failed.
 fn unsent(card: &str, transfer: u64, failure: &SendFailure) -> CliError {
     CliError::failed(format!("transfer {transfer} of {card}: {failure}"))
         .advised(machine_advice::transfer(failure))
+        .because(Undelivered)
 }
 
 /// Results of both programs.
