@@ -10,14 +10,13 @@ use crate::names::lexer::{Part, parts};
 const MAX_SENTENCE: usize = 160;
 
 /// Packages whose texts are free of the words of one front end, with their sources.
-const LIBRARIES: [&str; 13] = [
+const LIBRARIES: [&str; 12] = [
     "driver/diag/src",
     "driver/rdma/frames/src",
     "driver/rdma/src",
     "driver/host/src",
     "driver/pci/src",
     "driver/ring/src",
-    "driver/rtl/src",
     "driver/sim",
     "driver/src",
     "driver/vfio-user/src",

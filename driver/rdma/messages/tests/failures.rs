@@ -127,16 +127,25 @@ fn peer_that_starts_again_has_a_new_session() {
     let fpga_messages::Address::Link(address) = bed.0[1].messenger.address() else { unreachable!() };
     let own = bed.0[0].messenger.address();
     drop(bed.0.pop());
-    // Waits for a message of the process that has ended.
-    bed.0[0].messenger.receive(&receive(Some(1), 0, 10, None, 2)).unwrap();
+    // Waits for a message of the process that has ended, unless the messenger has noticed its end already.
+    let waits = match bed.0[0].messenger.receive(&receive(Some(1), 0, 10, None, 2)) {
+        Ok(()) => true,
+        Err(PostError::Failed(Failure::Unreachable { .. })) => false,
+        Err(error) => panic!("{error}"),
+    };
     let mut again = impatient();
     again.listen = Some(address);
     let mut second = End::open(&again);
     let first = second.messenger.add_peer(own).unwrap();
     second.messenger.send(&send(first.0 as usize, 0, 10, Some(5), 1)).unwrap();
     bed.0.push(second);
-    let failure = bed.wait(0, 2).result;
-    assert!(matches!(failure, Err(Failure::Restarted { .. } | Failure::Unreachable { .. })), "{failure:?}");
+    if waits {
+        let failure = bed.wait(0, 2).result;
+        assert!(
+            matches!(failure, Err(Failure::Restarted { .. } | Failure::Unreachable { .. })),
+            "{failure:?}"
+        );
+    }
     bed.0[0].messenger.receive(&receive(Some(1), 0, 10, Some(5), 3)).unwrap();
     assert_eq!(bed.wait(0, 3).result, Ok(()));
     bed.0[0].messenger.send(&send(1, 0, 10, Some(6), 4)).unwrap();

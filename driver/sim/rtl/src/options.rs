@@ -147,11 +147,11 @@ pub(crate) enum StartError {
     #[error(transparent)]
     Serve(#[from] fpga_sim::served::ServeError),
     #[error(
-        "{}: the record cannot be created: {source}", path.display()
+        "{}: the record cannot be created: {cause}", path.display()
     )]
-    Record { path: PathBuf, r#source: std::io::Error },
-    #[error("{what}: {source}")]
-    System { what: &'static str, r#source: std::io::Error },
+    Record { path: PathBuf, cause: std::io::Error },
+    #[error("{what}: {cause}")]
+    System { what: &'static str, cause: std::io::Error },
 }
 
 impl StartError {

@@ -62,7 +62,7 @@ impl Simulation {
         let description = parameters.card(options.card.as_deref())?;
         let socket = options.socket.as_deref().ok_or(StartError::NoSocket)?;
         let record = options.record.as_deref().map(|path| {
-            let unusable = |source| StartError::Record { path: path.to_owned(), source };
+            let unusable = |cause| StartError::Record { path: path.to_owned(), cause };
             Record::create(path, parameters).map_err(unusable)
         });
         let record = record.transpose()?;
@@ -84,7 +84,7 @@ impl Simulation {
         crate::ports::join(&ports);
         let server = CardServer::bind(socket)?;
         let server = if options.once { server.once() } else { server };
-        let system = |what| move |source| StartError::System { what, source };
+        let system = |what| move |cause| StartError::System { what, cause };
         let (stop, stopped) = UnixStream::pair().map_err(system("the server cannot be stopped"))?;
         let stopped = OwnedFd::from(stopped);
         let (served, ended) = (network.clone(), EndGuard(Arc::clone(&ports)));
