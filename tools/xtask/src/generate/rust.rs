@@ -57,7 +57,7 @@ fn hex(value: u64) -> String {
     }
 }
 
-fn number(value: u64) -> String {
+pub(super) fn number(value: u64) -> String {
     if value < 1024 { value.to_string() } else { hex(value) }
 }
 

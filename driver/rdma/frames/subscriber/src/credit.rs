@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::blocks::Credit;
+use crate::contract::SUPERSEDED;
 use crate::fields::Writer;
 use crate::node::Identity;
-use crate::packet::{self, SUPERSEDED, SinglePacket, is_passing};
+use crate::packet::{self, SinglePacket, is_passing};
 
 /// Time until the first repetition; doubled at each further one.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(5);

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::blocks::BLOCK_BYTES;
 use crate::bootstrap::{Conversation, Offer, is_waiting};
+use crate::contract::{NODE_ANY, PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
 use crate::credit::CreditSender;
 use crate::error::JoinError;
 use crate::fields::{Writer, is_before};
 use crate::node::{Identity, ReceivingNode};
-use crate::packet::{self, MAX_PACKET_SIZE_LOG2, NO_NODE, Packet};
+use crate::packet::{self, Packet};
 use crate::slots::{Memory, Slots};
 use crate::stream::{Joined, Numbers, Stream};
 use crate::subscriber::{MAX_DATAGRAM, Shared, Subscriber};
@@ -91,7 +92,7 @@ impl Subscriber {
         let failed = |cause| JoinError::Socket { local, cause };
         let incarnation = options.incarnation.unwrap_or_else(next_incarnation);
         let (mut talk, offer) = Conversation::begin(publisher, options.node, incarnation, until)?;
-        if offer.node == NO_NODE || offer.node == options.node {
+        if offer.node == NODE_ANY || offer.node == options.node {
             return Err(JoinError::Option { what: "node", expected: "a number that no other node has" });
         }
         let (peer_incarnation, packet_size_log2) = greet(&socket, options, incarnation, &offer, until)?;
@@ -135,7 +136,7 @@ impl Subscriber {
 }
 
 const fn check(options: &SubscriberOptions) -> Result<(), JoinError> {
-    if options.node == NO_NODE {
+    if options.node == NODE_ANY {
         return Err(JoinError::Option { what: "node", expected: "0 to 4294967294" });
     }
     if !options.slots.is_power_of_two() || options.slots > MAX_SLOTS {
@@ -194,7 +195,7 @@ fn greet(
         let answer = packet::parse(buffer.get(..length).unwrap_or_default());
         let ours = answer.filter(|(from, _)| (from.source, from.destination) == (offer.node, options.node));
         if let Some((from, Packet::HelloReply { packet_size_log2, registry })) = ours {
-            if !registry || !(6..=MAX_PACKET_SIZE_LOG2).contains(&packet_size_log2) {
+            if !registry || !(PACKET_SIZE_LOG2_MIN..=PACKET_SIZE_LOG2_MAX).contains(&packet_size_log2) {
                 return Err(JoinError::Scheme { node: offer.node });
             }
             return Ok((from.incarnation, packet_size_log2));

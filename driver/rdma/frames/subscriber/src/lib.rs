@@ -35,6 +35,7 @@
 
 mod blocks;
 mod bootstrap;
+mod contract;
 mod crc;
 mod credit;
 mod error;

@@ -13,8 +13,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::contract::{PACKET_SIZE_LOG2_MAX, SEGMENT_PACKETS_MAX};
 use crate::fields::{Writer, is_before};
-use crate::packet::{self, Common, Data, MAX_PACKET_SIZE_LOG2, MAX_SEGMENT_PACKETS, Refusal, Start};
+use crate::packet::{self, Common, Data, Refusal, Start};
 use crate::slots::Memory;
 
 /// Maximum number of early packets.
@@ -187,7 +188,7 @@ impl ReceivingNode {
         from.incarnation == self.identity.peer_incarnation
             && data.key == self.identity.key
             && data.packet_size_log2 == self.identity.packet_size_log2
-            && payload <= 1 << data.packet_size_log2.min(MAX_PACKET_SIZE_LOG2)
+            && payload <= 1 << data.packet_size_log2.min(PACKET_SIZE_LOG2_MAX)
             && end.is_some_and(|end| end <= self.memory.length())
     }
 
@@ -208,7 +209,7 @@ impl ReceivingNode {
     }
 
     fn register(&mut self, data: &Data<'_>, start: &Start) -> Result<(), Refusal> {
-        let size = 1_u32 << self.identity.packet_size_log2.min(MAX_PACKET_SIZE_LOG2);
+        let size = 1_u32 << self.identity.packet_size_log2.min(PACKET_SIZE_LOG2_MAX);
         let end = start.base.checked_add(start.segment_length.into());
         let transfer_end = start.transfer_base.checked_add(start.transfer_length);
         let (Some(end), Some(transfer_end)) = (end, transfer_end) else { return Err(Refusal::BadPacket) };
@@ -217,7 +218,7 @@ impl ReceivingNode {
         let sound = data.segment < data.segment_count
             && start.segment_length > 0
             && start.segment_length.div_ceil(size) == u32::from(start.packets)
-            && start.packets <= MAX_SEGMENT_PACKETS
+            && start.packets <= SEGMENT_PACKETS_MAX
             && data.address == start.base
             && data.payload.len() as u64 == u64::from(start.segment_length.min(size))
             && start.base >= start.transfer_base
@@ -255,7 +256,7 @@ impl ReceivingNode {
     fn expected(&mut self, from: Common, data: &Data<'_>, send: &mut impl FnMut(&[u8])) {
         let Some(transfer) = self.transfers.get_mut(&data.transfer) else { return };
         let Some(segment) = transfer.segments.get_mut(&data.segment) else { return };
-        let log2 = self.identity.packet_size_log2.min(MAX_PACKET_SIZE_LOG2);
+        let log2 = self.identity.packet_size_log2.min(PACKET_SIZE_LOG2_MAX);
         let Some(index) = segment.position(data.address, data.payload.len(), log2) else {
             self.answer(data, from, Some(Refusal::BadPacket), send);
             return;

@@ -3,40 +3,19 @@
 //! Layouts: "Link" and "Wire formats" in the manual of the network interface (`firmware-bindings/map/ni.md`) and
 //! `driver/sim/src/link.rs`. All integers are little-endian. Only the packets that a subscriber sends or receives are known here.
 
+use crate::contract::{
+    ACK, BAD_PACKET, BUSY, DATA, ECHO, ESCAPE_FULL, HELLO, HELLO_REPLY, MARKED, NACK, NO_NOTICE, NODE_ANY,
+    NOT_READY, NOTIFY_RECEIVER, SEGMENT_DONE, SEGMENT_PACKETS_MAX, START, VIOLATION, WIRE_VERSION,
+};
 use crate::crc::crc32c;
 use crate::fields::{Reader, Writer};
 
-/// Version of the packet format.
-const WIRE_VERSION: u8 = 4;
 const WRAPPER_MAGIC: [u8; 4] = *b"FPLK";
 const WRAPPER_VERSION: u8 = 1;
 const WRAPPER_LENGTH: usize = 16;
-/// The node number that no node has.
-pub(crate) const NO_NODE: u32 = u32::MAX;
-/// Largest packet size, as a power of two (contract 3.2).
-pub(crate) const MAX_PACKET_SIZE_LOG2: u8 = 15;
-
-const DATA: u8 = 1;
-const START: u8 = 2;
-const ACK: u8 = 3;
-const NACK: u8 = 4;
-const SEGMENT_DONE: u8 = 5;
-const HELLO: u8 = 7;
-const HELLO_REPLY: u8 = 8;
-
-/// Packet flag: the receiver posts a notification when the whole transfer has arrived.
-const NOTIFY_RECEIVER: u16 = 1 << 2;
-/// Packet flag: the receiver posts no notification.
-const NO_NOTICE: u16 = 1 << 3;
-/// Flag of a packet that a switch has marked.
-const MARKED: u16 = 1 << 6;
-/// Flag of the answer to such a packet.
-const ECHO: u16 = 1 << 7;
 /// Path identifier: the byte after the flags.
 const PATH: u16 = 0xff00;
 
-/// Maximum number of packets of a segment.
-pub(crate) const MAX_SEGMENT_PACKETS: u16 = 256;
 /// Bit of the registry scheme in the set of schemes of a HELLO.
 const REGISTRY_SCHEME: u32 = 1;
 /// Time in microseconds for which a silent sender's entries are kept: no sender gives up later.
@@ -46,18 +25,15 @@ const REGISTRY_TIMEOUT_US: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
-    Busy = 1,
-    EscapeFull = 2,
-    Violation = 3,
-    BadPacket = 4,
+    Busy = BUSY,
+    EscapeFull = ESCAPE_FULL,
+    Violation = VIOLATION,
+    BadPacket = BAD_PACKET,
 }
-
-/// Reason of a refusal: the receiver knows a later incarnation of the sender, which takes the place of the op number.
-pub(crate) const SUPERSEDED: u8 = 8;
 
 /// Whether the refusal passes, so that the packet is retransmitted: registry or event ring full.
 pub(crate) const fn is_passing(reason: u8) -> bool {
-    matches!(reason, 1 | 2 | 7)
+    matches!(reason, BUSY | ESCAPE_FULL | NOT_READY)
 }
 
 /// Source, destination and incarnation of a packet.
@@ -135,7 +111,7 @@ pub(crate) fn parse(datagram: &[u8]) -> Option<(Common, Packet<'_>)> {
     let mut reader = Reader(body);
     let (version, kind, flags) = (reader.u8()?, reader.u8()?, reader.u16()?);
     let common = Common { source: reader.u32()?, destination: reader.u32()?, incarnation: reader.u32()? };
-    let is_named = common.source != NO_NODE && common.destination != NO_NODE;
+    let is_named = common.source != NODE_ANY && common.destination != NODE_ANY;
     if version != WIRE_VERSION || (common.source, common.destination) != (source, destination) || !is_named {
         return None;
     }
@@ -237,7 +213,7 @@ pub(crate) fn segment_done(out: &mut Writer, common: Common, to: &Data<'_>, peer
 /// Encodes a HELLO, or the reply to one.
 pub(crate) fn hello(out: &mut Writer, common: Common, packet_size_log2: u8, is_reply: bool) {
     encode(out, common, if is_reply { HELLO_REPLY } else { HELLO }, 0, |out| {
-        out.u8(packet_size_log2).u8(WIRE_VERSION).u16(MAX_SEGMENT_PACKETS);
+        out.u8(packet_size_log2).u8(WIRE_VERSION).u16(SEGMENT_PACKETS_MAX);
         out.u32(0).u32(REGISTRY_SCHEME).u32(REGISTRY_TIMEOUT_US);
     });
 }
