@@ -25,7 +25,8 @@ pub(crate) struct Buffer {
     pub(crate) released: Option<Arc<AtomicBool>>,
 }
 
-impl Object for Buffer {
+// SAFETY: the only type of this kind.
+unsafe impl Object for Buffer {
     const KIND: Kind = Kind::Buffer;
 }
 

@@ -55,7 +55,8 @@ pub(crate) struct CopyEngine {
     pub(crate) mode: Mode,
 }
 
-impl Object for CopyEngine {
+// SAFETY: the only type of this kind.
+unsafe impl Object for CopyEngine {
     const KIND: Kind = Kind::Cdma;
 }
 

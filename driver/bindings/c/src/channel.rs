@@ -85,7 +85,8 @@ pub(crate) struct Receiving {
     pub(crate) is_posted: bool,
 }
 
-impl Object for Channel {
+// SAFETY: the only type of this kind.
+unsafe impl Object for Channel {
     const KIND: Kind = Kind::Channel;
 }
 

@@ -108,7 +108,8 @@ pub(crate) struct CardEndpoint {
     pub(crate) next_read: u64,
 }
 
-impl Object for CardEndpoint {
+// SAFETY: the only type of this kind.
+unsafe impl Object for CardEndpoint {
     const KIND: Kind = Kind::Endpoint;
 }
 

@@ -20,7 +20,8 @@ pub(crate) enum AnyFrame {
     Received(ReceivedFrame),
 }
 
-impl Object for AnyFrame {
+// SAFETY: the only type of this kind.
+unsafe impl Object for AnyFrame {
     const KIND: Kind = Kind::Frame;
 }
 

@@ -47,7 +47,7 @@ const MODES: usize = 3;
 const _: () = assert!(KIND_BITS >= STATE_BITS, "a state has space for the generation of a handle");
 
 /// Kinds of objects, by their numbers in handles.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Card,
     Channel,
@@ -64,11 +64,21 @@ pub(crate) enum Kind {
 }
 
 /// Object that a handle names. Each has its own allocation: slots are small, and an object does not move.
-pub(crate) trait Object: Any + Send {
+///
+/// # Safety
+/// No other type has this kind.
+pub(crate) unsafe trait Object: Any + Send {
     const KIND: Kind;
 }
 
-impl Object for Card {
+/// Object in a slot.
+struct Content {
+    kind: Kind,
+    object: Box<dyn Any + Send>,
+}
+
+// SAFETY: the only type of this kind.
+unsafe impl Object for Card {
     const KIND: Kind = Kind::Card;
 }
 
@@ -84,7 +94,7 @@ struct Slot {
     mode: AtomicU32,
     /// Number of threads that want the object from a thread that waits with it: in any mode, and in each mode.
     claims: [AtomicU32; MODES],
-    object: UnsafeCell<Option<Box<dyn Any + Send>>>,
+    object: UnsafeCell<Option<Content>>,
 }
 
 // SAFETY: objects are Send. Only the thread that changed the state from IDLE to BUSY, or that holds the table's lock for a FREE slot, accesses the object.
@@ -129,8 +139,10 @@ impl Entered {
     #[inline]
     pub(crate) fn get<T: Object>(&mut self) -> Result<&mut T, Status> {
         // SAFETY: this value exists once per BUSY slot, and is borrowed mutably.
-        let object = unsafe { &mut *self.slot.object.get() };
-        object.as_mut().and_then(|object| object.downcast_mut()).ok_or(Status::Handle)
+        let content = unsafe { &mut *self.slot.object.get() };
+        let content = content.as_mut().filter(|content| content.kind == T::KIND).ok_or(Status::Handle)?;
+        // SAFETY: an object of this kind is a T. `downcast_mut` would call a function to find the same.
+        Ok(unsafe { &mut *(&raw mut *content.object).cast::<T>() })
     }
 
     /// Takes the object out, if it is of this kind, and frees the slot: the handle is closed.
@@ -139,9 +151,9 @@ impl Entered {
         let (slot, generation) = (self.slot, self.generation);
         core::mem::forget(self);
         // SAFETY: the slot is still BUSY by this thread.
-        let object = unsafe { (*slot.object.get()).take() };
+        let content = unsafe { (*slot.object.get()).take() };
         slot.state.store(generation << STATE_BITS | FREE, Ordering::Release);
-        object.and_then(|object| object.downcast().ok()).map(|object| *object).ok_or(Status::Handle)
+        content.and_then(|content| content.object.downcast().ok()).map(|object| *object).ok_or(Status::Handle)
     }
 }
 
@@ -425,7 +437,7 @@ pub(crate) fn add_in_mode<T: Object>(object: T, mode: usize) -> Result<u64, Stat
     let slot = TABLE.slot(index).ok_or(Status::Internal)?;
     let generation = (slot.state.load(Ordering::Acquire) >> STATE_BITS) % MAX_GENERATION + 1;
     // SAFETY: the slot is FREE, and its index was taken from the list under the lock: no other thread accesses the object.
-    unsafe { *slot.object.get() = Some(Box::new(object)) };
+    unsafe { *slot.object.get() = Some(Content { kind: T::KIND, object: Box::new(object) }) };
     slot.process.store(Process::current().to_bits(), Ordering::Relaxed);
     slot.mode.store(u32::try_from(mode).map_err(|_| Status::Internal)?, Ordering::Relaxed);
     slot.state.store(generation << STATE_BITS | IDLE, Ordering::Release);

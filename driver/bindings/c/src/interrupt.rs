@@ -41,7 +41,8 @@ c_struct! {
 /// Lines that the program has taken. Threads share them.
 pub(crate) struct UserLines(Arc<UserInterrupts>);
 
-impl Object for UserLines {
+// SAFETY: the only type of this kind.
+unsafe impl Object for UserLines {
     const KIND: Kind = Kind::UserInterrupts;
 }
 

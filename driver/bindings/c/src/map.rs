@@ -42,7 +42,8 @@ pub(crate) struct Map {
     names: Arc<[(usize, Option<usize>)]>,
 }
 
-impl Object for Map {
+// SAFETY: the only type of this kind.
+unsafe impl Object for Map {
     const KIND: Kind = Kind::Map;
 }
 

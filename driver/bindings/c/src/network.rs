@@ -80,7 +80,8 @@ mod inner {
         memory: CardRange,
     }
 
-    impl handle::Object for Network {
+    // SAFETY: the only type of this kind.
+    unsafe impl handle::Object for Network {
         const KIND: handle::Kind = handle::Kind::Network;
     }
 

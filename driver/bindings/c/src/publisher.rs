@@ -54,7 +54,8 @@ c_struct! {
     }
 }
 
-impl Object for Publisher {
+// SAFETY: the only type of this kind.
+unsafe impl Object for Publisher {
     const KIND: Kind = Kind::Publisher;
 }
 

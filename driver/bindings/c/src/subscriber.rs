@@ -69,7 +69,8 @@ pub(crate) enum AnySubscriber {
     Failed,
 }
 
-impl Object for AnySubscriber {
+// SAFETY: the only type of this kind.
+unsafe impl Object for AnySubscriber {
     const KIND: Kind = Kind::Subscriber;
 }
 
