@@ -9,6 +9,11 @@ use super::registry::SegmentKey;
 use crate::time::Nanos;
 use fpga_registers::cast::low16;
 
+/// Waits of packets that the timeout exceeds: the path delays a first packet by several times the usual, too.
+const WAITS: u64 = 4;
+/// Share by which the maximum wait decays with each packet.
+const DECAY: u64 = 64;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Slot {
     header: DataHeader,
@@ -36,9 +41,11 @@ pub(super) struct Escape {
     packet_size: usize,
     occupancy: u16,
     pub(super) next_deadline: Nanos,
+    /// Maximum recent wait of a packet whose operation was registered.
+    most: Nanos,
 }
 
-// Manual implementation: stale payload bytes of a vacant slot are not part of the state.
+// Manual implementation: stale payload bytes of a vacant slot are not part of the state, and neither are measured times.
 impl PartialEq for Escape {
     fn eq(&self, other: &Self) -> bool {
         self.slots == other.slots && (0..self.capacity()).all(|slot| self.peek(slot) == other.peek(slot))
@@ -67,7 +74,19 @@ impl Escape {
             packet_size,
             occupancy: 0,
             next_deadline: Nanos::MAX,
+            most: Nanos::ZERO,
         }
+    }
+
+    /// Returns the time for which a packet may wait: the configured one, or several times the recent waits, at most `limit`.
+    pub(super) fn timeout(&self, configured: Nanos, limit: Nanos) -> Nanos {
+        configured.max(self.most.saturating_mul(WAITS).min(limit))
+    }
+
+    /// Records that the operation of a packet was registered after the packet had waited for `wait`.
+    pub(super) fn note_wait(&mut self, wait: Nanos) {
+        let faded = self.most.get() - self.most.get() / DECAY;
+        self.most = wait.max(Nanos::new(faded));
     }
 
     pub(super) fn capacity(&self) -> u16 {
@@ -167,5 +186,27 @@ pub(super) fn key_of(header: &DataHeader) -> SegmentKey {
         incarnation: header.common.incarnation,
         transfer: header.transfer,
         segment: header.segment,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_timeout_exceeds_recent_waits_up_to_limit() {
+        let mut escape = Escape::new(1, 64);
+        let (configured, most) = (Nanos::new(1000), Nanos::new(10_000));
+        assert_eq!(escape.timeout(configured, most), configured);
+        escape.note_wait(Nanos::new(900));
+        assert_eq!(escape.timeout(configured, most), Nanos::new(3600));
+        escape.note_wait(Nanos::new(3500));
+        assert_eq!(escape.timeout(configured, most), most);
+        // A configured time is a minimum, also above the limit.
+        assert_eq!(escape.timeout(Nanos::new(20_000), most), Nanos::new(20_000));
+        for _ in 0..1000 {
+            escape.note_wait(Nanos::new(10));
+        }
+        assert_eq!(escape.timeout(configured, most), configured);
     }
 }

@@ -80,7 +80,8 @@ impl Receiver {
             self.refuse_superseded(header, newest);
             return;
         }
-        let deadline = now.saturating_add(self.config.escape_timeout);
+        let timeout = self.escape.timeout(self.config.escape_timeout, self.config.packet_lifetime);
+        let deadline = now.saturating_add(timeout);
         match self.escape.offer(now, deadline, header, payload) {
             // Not acknowledged: it is not in memory yet, and may never be [E1-6].
             EscapeResult::Stored(slot) => {
@@ -341,11 +342,11 @@ impl Receiver {
         // costs two pointers. No packet is added meanwhile: the operation of its packets is registered, or over.
         let mut escape = core::mem::take(&mut self.escape);
         while let Some(slot) = escape.find(key, from) {
+            let wait = now.saturating_sub(escape.arrived(slot).unwrap_or(now));
+            escape.note_wait(wait);
             if let Some((header, payload)) = escape.peek(slot) {
                 let header = *header;
-                let held =
-                    now.saturating_sub(escape.arrived(slot).unwrap_or(now)).get() / u64::from(DELAY_UNIT_NS);
-                self.held.0 = u16::try_from(held).unwrap_or(u16::MAX);
+                self.held.0 = u16::try_from(wait.get() / u64::from(DELAY_UNIT_NS)).unwrap_or(u16::MAX);
                 self.dispatch(now, &header, payload, memory);
                 self.held.0 = 0;
                 self.escape_event(now, EventKind::EscapeReleased, slot, &header, payload.len() as u64, 1);

@@ -361,10 +361,12 @@ impl Sender {
                 // An answer to an earlier try says nothing about the try in flight.
                 if answer.tries == op.tries {
                     self.counters.busy += 1;
-                    let full = reason == NackReason::Busy && op.packet == 0;
-                    self.destinations.control(self.destination_of(&op), |config, window| match full {
+                    // A packet that waited too long for the first one of its segment has crossed the network.
+                    let no_entry = op.packet == 0 && reason == NackReason::Busy;
+                    let no_slot = reason == NackReason::EscapeFull;
+                    self.destinations.control(self.destination_of(&op), |config, window| match no_entry {
                         true => window.note_refused(config),
-                        false => window.note_lost(1),
+                        false => window.note_lost(no_slot.into()),
                     });
                     if op.packet == 0 {
                         self.segments.get_mut(op.segment).start.first = op.sent;

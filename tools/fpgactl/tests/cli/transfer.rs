@@ -332,6 +332,30 @@ fn transfer_without_loss_receives_what_was_sent() {
 }
 
 /// Without congestion windows a slow port drops many packets, unless the receiver limits the sender.
+/// Round trips of a thousand times the usual one: only the probes of the first round trip are sent twice.
+#[test]
+fn transfer_over_long_round_trips_has_no_other_retransmissions_than_first_probes() {
+    for (options, round_trips) in [
+        (["--size", "1MiB", "--delay", "1ms"].as_slice(), 0.002 * 15.0),
+        (&["--size", "16MiB", "--delay", "500us", "--rate", "100Gbit"], 0.001 * 35.0),
+    ] {
+        let report = transfer(&[options, &["--reorder", "0"]].concat());
+        assert!(report["retransmits"].as_u64().unwrap() <= 8, "{report}");
+        assert!(report["card_seconds"].as_f64().unwrap() <= round_trips, "{report}");
+    }
+}
+
+/// Delays that vary by a thousand times the usual round trip: early packets wait for the first of their segment, and those that find no space
+/// there do not count as lost in the network.
+#[test]
+fn transfer_over_varying_delay_takes_few_round_trips() {
+    let report = transfer(&["--size", "1MiB", "--reorder", "0", "--jitter", "1ms"]);
+    assert!(report["card_seconds"].as_f64().unwrap() <= 0.002 * 30.0, "{report}");
+    // Of 2048 packets, beside those for which the escape channel had no slot.
+    let spurious = report["retransmits"].as_u64().unwrap() - report["escape_dropped"].as_u64().unwrap();
+    assert!(spurious <= 60, "{report}");
+}
+
 #[test]
 fn transfer_without_congestion_window_loses_more() {
     let retransmits = |scheme: &str, more: &[&str]| {
