@@ -7,11 +7,10 @@ use crate::time::Nanos;
 
 /// Number of samples per epoch. After each epoch the older statistics count half.
 const EPOCH: u32 = 128;
-/// Means of the lateness after which a packet counts as lost in the first epoch: one exponential delay in a thousand
-/// is longer than seven, one in 150 longer than five, one in seven longer than two.
+/// Means of the lateness after which a packet counts as lost: one exponential delay in a thousand is longer than seven, one in
+/// seven longer than two.
 const MEANS: u64 = 7;
-const MEANS_IN_HASTE: u64 = 5;
-const MEANS_IN_HASTE_LOSSY: u64 = 2;
+const MEANS_LOSSY: u64 = 2;
 
 /// Lateness of the packets of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -88,8 +87,8 @@ impl Disorder {
         };
         // In haste the mean decides alone: the maximum of many delays is several means.
         let wide = match (haste, self.settled) {
-            (true, _) if self.is_lossy() => means(MEANS_IN_HASTE_LOSSY),
-            (true, _) => means(MEANS_IN_HASTE),
+            (true, _) if self.is_lossy() => means(MEANS_LOSSY),
+            (true, _) => means(MEANS),
             (false, true) => seen,
             (false, false) => means(MEANS).max(seen),
         };
@@ -111,7 +110,7 @@ mod tests {
         }
         // One packet is missing for 2000 ns: 7 means of 2000 / 20.
         assert_eq!(disorder.window(floor, 2000, false), Nanos::new(700));
-        assert_eq!(disorder.window(floor, 2000, true), Nanos::new(500));
+        assert_eq!(disorder.window(floor, 2000, true), Nanos::new(700));
         disorder.note_useful();
         assert_eq!(disorder.window(floor, 2000, true), Nanos::new(200));
         for _ in 0..EPOCH {
