@@ -364,7 +364,9 @@ impl Sender {
         }
         issued.issued += sent;
         issued.latest = now;
-        self.destinations.get_mut(destination).in_flight += u32::from(sent);
+        let in_flight = &mut self.destinations.get_mut(destination).in_flight;
+        *in_flight += u32::from(sent);
+        self.counters.most_in_flight = self.counters.most_in_flight.max((*in_flight).into());
         self.counters.packets += u64::from(sent);
         let transfer = &mut self.transfers[index(slot)];
         transfer.packets += u64::from(sent);

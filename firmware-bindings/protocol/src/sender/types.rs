@@ -483,12 +483,16 @@ impl SendFailure {
 }
 
 impl SenderCounters {
-    /// Returns the sums of the counters of two senders.
+    /// Returns the sums of the counters of two senders, and the maximum of their packets in flight.
     #[must_use]
     pub const fn merged(&self, other: &Self) -> Self {
+        let most = [self.most_in_flight, other.most_in_flight];
         macro_rules! sum {
             ($($field:ident),+) => {
-                Self { $($field: self.$field.wrapping_add(other.$field)),+ }
+                Self {
+                    most_in_flight: if most[0] > most[1] { most[0] } else { most[1] },
+                    $($field: self.$field.wrapping_add(other.$field)),+
+                }
             };
         }
         sum!(
@@ -541,6 +545,9 @@ pub struct SenderCounters {
     /// Packets withdrawn because a transfer in progress needed their op numbers; they were retransmitted under other
     /// numbers.
     pub yielded: u64,
+    /// Largest number of packets in flight to one destination. If it reaches `SenderConfig::packets_per_destination`, the op
+    /// table limits the rate.
+    pub most_in_flight: u64,
     /// Segments acknowledged.
     pub segments: u64,
     /// Transfers that succeeded.

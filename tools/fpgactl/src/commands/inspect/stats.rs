@@ -1,7 +1,7 @@
 //! `stats`: counters of both ends.
 
-use fpga_rdma::EndpointCounters;
 use fpga_rdma::inspect::{ReceiveCounters, ReceiveTables};
+use fpga_rdma::{Endpoint, EndpointCounters};
 use fpga_registers::quantity;
 use serde::Serialize;
 
@@ -27,16 +27,26 @@ pub(in crate::commands) struct NodeStats {
     pub(in crate::commands) driver: Option<DriverStats>,
 }
 
+/// A type, or its default.
+macro_rules! type_or {
+    ($default:ty;) => {
+        $default
+    };
+    ($default:ty; $type:ty) => {
+        $type
+    };
+}
+
 /// Declares counters of one report: those of `$from` with the same names, then others with their values.
 macro_rules! stats {
     ($(#[$doc:meta])* $name:ident: $number:ty, $from:ident: $kind:ty { $($same:ident),* } $(, $argument:ident: $other:ty)* {
-        $($(#[$note:meta])* $field:ident = $value:expr,)*
+        $($(#[$note:meta])* $field:ident $(($type:ty))? = $value:expr,)*
     }) => {
         $(#[$doc])*
         #[derive(Debug, Serialize)]
         pub(in crate::commands) struct $name {
             $(pub(in crate::commands) $same: $number,)*
-            $($(#[$note])* pub(in crate::commands) $field: $number,)*
+            $($(#[$note])* pub(in crate::commands) $field: type_or!($number; $($type)?),)*
         }
 
         impl $name {
@@ -64,7 +74,7 @@ stats! {
 
 stats! {
     /// Counters of the driver since the endpoint was opened.
-    DriverStats: u64, counters: EndpointCounters {} {
+    DriverStats: u64, endpoint: Endpoint {}, counters: &EndpointCounters {
         packets = counters.sender.packets,
         retransmits = counters.sender.retransmits,
         acknowledged = counters.sender.acknowledged,
@@ -76,6 +86,12 @@ stats! {
         timeouts = counters.sender.timeouts,
         /// Timeouts of packets that wait for the start packet of their segment; only the start packet was retransmitted.
         deferred = counters.sender.deferred,
+        /// Packets retransmitted because a later one was acknowledged, and as probes after a silence.
+        overtaken = counters.sender.overtaken,
+        probes = counters.sender.probes,
+        /// Largest number of packets in flight to one node, and its limit; null if the card sends all packets.
+        most_in_flight = counters.sender.most_in_flight,
+        in_flight_limit (Option<u32>) = endpoint.sender().map(|sender| sender.config().packets_per_destination()),
         segments = counters.sender.segments,
         completed = counters.sender.completed,
         failed = counters.sender.failed,
@@ -156,7 +172,12 @@ impl NiStats {
 }
 
 impl DriverStats {
-    fn rows(&self) -> [(&'static str, String); 6] {
+    fn rows(&self) -> [(&'static str, String); 8] {
+        let limit = match self.in_flight_limit {
+            None => "none, the card sends".to_owned(),
+            Some(limit) if self.most_in_flight >= limit.into() => format!("{limit}: reached"),
+            Some(limit) => limit.to_string(),
+        };
         [
             (
                 "driver: packets",
@@ -180,6 +201,17 @@ impl DriverStats {
                 format!(
                     "{} unanswered, {} of packets that wait for the start packet of their segment",
                     self.timeouts, self.deferred
+                ),
+            ),
+            (
+                "driver: losses",
+                format!("{} overtaken by later packets, {}", self.overtaken, quantity(self.probes, "probe")),
+            ),
+            (
+                "driver: in flight",
+                format!(
+                    "{} to one node at most; limit of the op table: {limit}",
+                    quantity(self.most_in_flight, "packet")
                 ),
             ),
             (
@@ -232,13 +264,16 @@ impl StatsReport {
                         card: sending.name(),
                         node: sending.node().get(),
                         interface: NiStats::read(sending.endpoint().tables())?,
-                        driver: Some(DriverStats::new(&sending.endpoint().counters())),
+                        driver: Some(DriverStats::new(sending.endpoint(), &sending.endpoint().counters())),
                     },
                     NodeStats {
                         card: receiving.name(),
                         node: receiving.node().get(),
                         interface: NiStats::read(receiving.endpoint().tables())?,
-                        driver: Some(DriverStats::new(&receiving.endpoint().counters())),
+                        driver: Some(DriverStats::new(
+                            receiving.endpoint(),
+                            &receiving.endpoint().counters(),
+                        )),
                     },
                 ]
             }
