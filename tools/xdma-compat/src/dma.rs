@@ -399,6 +399,10 @@ fn receive(
             match stream.wait_packet(WaitOptions::default().timeout(left.min(SIGNAL_CHECK))) {
                 Ok(packet) => {
                     rest.extend(packet.to_vec());
+                    if request.wait.as_ref().is_some_and(Wait::is_killed) {
+                        // The next reader gets it.
+                        return Err(Errno::INTR.into());
+                    }
                     break;
                 }
                 Err(error) if error.is_timeout() && begun.elapsed() < request.timeout => {}

@@ -165,13 +165,19 @@ impl Supervisor {
             return Err(Errno::PROTO);
         }
         let mut wait = Wait::new(&self.listener, call);
+        let mut has_waited = false;
         loop {
             if wait.has_ended() {
                 return Err(Errno::INTR);
             }
             if line.take()? {
+                if has_waited && wait.is_killed() {
+                    line.put_back();
+                    return Err(Errno::INTR);
+                }
                 break;
             }
+            has_waited = true;
             if open.flags.contains(OFlags::NONBLOCK) {
                 return Err(Errno::AGAIN);
             }

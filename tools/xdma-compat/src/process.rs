@@ -8,6 +8,8 @@ use crate::listener::{Call, Listener};
 /// Return value of a call that the kernel restarts after the signal's handler, or ends with `EINTR` if the handler was installed so
 /// (`ERESTARTSYS`, `linux/errno.h`).
 pub(crate) const RESTART: Errno = Errno::from_raw_os_error(512);
+/// SIGKILL in a mask of signals.
+const KILL: u64 = 1 << 8;
 /// Checks after which a call is interrupted by a signal that several threads could take.
 const UNCLAIMED: u32 = 5;
 
@@ -49,6 +51,14 @@ impl<'a> Wait<'a> {
     /// Whether the caller does not exist any more.
     pub(crate) fn has_ended(&self) -> bool {
         !self.listener.is_waiting(self.call)
+    }
+
+    /// Whether the caller does not exist any more, or is about to end: what it would get would be lost. A signal that was sent before a
+    /// packet is pending when the packet arrives.
+    pub(crate) fn is_killed(&self) -> bool {
+        let has_kill = |signals: Signals| (signals.own | signals.shared) & KILL != 0;
+        self.has_ended()
+            || Signals::of(self.call.thread).is_none_or(|signals| signals.has_ended || has_kill(signals))
     }
 
     /// Error with which the wait ends: a signal has arrived, or the caller does not exist any more.

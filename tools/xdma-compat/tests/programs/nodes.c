@@ -273,7 +273,7 @@ static void killed(void)
     int from = opened("/dev/xdma0_c2h_0", O_RDWR), ready[2];
     to = opened("/dev/xdma0_h2c_0", O_RDWR);
     CHECK(pipe(ready) == 0);
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 20; round++) {
         pid_t child = fork();
         if (child == 0) {
             CHECK(write(ready[1], "x", 1) == 1);
@@ -282,8 +282,11 @@ static void killed(void)
         int status;
         CHECK(read(ready[0], packet, 1) == 1);
         usleep((useconds_t)round * 1000);
-        CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status));
-        CHECK(write(to, "packet", 6) == 6 && read(from, packet, sizeof packet) == 6 && memcmp(packet, "packet", 6) == 0);
+        /* In every other round the packet arrives while the reader is about to end. */
+        int ends_first = round % 2;
+        CHECK(kill(child, SIGKILL) == 0 && (!ends_first || waitpid(child, &status, 0) == child));
+        CHECK(write(to, "packet", 6) == 6 && (ends_first || waitpid(child, &status, 0) == child) && WIFSIGNALED(status));
+        CHECK(read(from, packet, sizeof packet) == 6 && memcmp(packet, "packet", 6) == 0);
     }
     /* A buffer that cannot be written leaves the packet to the next read. */
     void *volatile nowhere = (void *)16;
