@@ -109,7 +109,7 @@ pub struct Beside<'a> {
     /// Called with the number of bytes that have arrived.
     pub progress: &'a mut dyn FnMut(u64),
     /// Called between two polls of the channel, for work that must not wait for the transfer, such as
-    /// [`Endpoint::poll`](crate::Endpoint::poll). Returns whether there was any; if not, the wait for the channel backs off.
+    /// `Endpoint::poll`. Returns whether there was any; if not, the wait for the channel backs off.
     pub between_polls: &'a mut dyn FnMut() -> bool,
 }
 
