@@ -629,6 +629,7 @@ impl Engine {
         ChannelError::Mmio(source)
     }
 
+    #[inline]
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         self.finished.pop_front()
     }

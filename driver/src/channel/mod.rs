@@ -150,6 +150,7 @@ macro_rules! common {
 
             /// Returns the oldest completion that was not taken yet.
             #[must_use]
+            #[inline]
             pub fn next_completion(&mut self) -> Option<Completion> {
                 self.0.next_completion()
             }
