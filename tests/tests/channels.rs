@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, Error, H2cChannel,
-    ResourceError, SubmitError, WaitMode, WaitOptions,
+    ResourceError, SubmitError, WaitMode, WaitOptions, bulk,
 };
 use fpga_pci::{DmaAccess, HugePages, SharedMemory};
 use fpga_ring::ring::RefusalReason;
@@ -446,4 +446,35 @@ fn submit_buffer_with_wrong_access_is_refused() {
     h2c.write(source, CardAddr::ZERO).unwrap();
     let back = c2h.read(card.buffer_for(from_card, 64).unwrap(), CardAddr::ZERO).unwrap();
     assert_eq!(back.to_vec(), [0x5A; 64]);
+}
+
+/// A channel whose direction is known at run time copies in it, and refuses copies in the other one before anything moves.
+#[test]
+fn channel_of_any_direction_refuses_copies_of_the_other() {
+    let network = network(with_channels(1, 1));
+    let card = open(&network);
+    let wait = WaitOptions::default();
+    let data = bytes(3, 5000);
+    let mut h2c = card.channel(Direction::H2c, 0, ChannelOptions::default()).unwrap();
+    let mut c2h = card.c2h(0).unwrap().into_any();
+    bulk::write_from(&card, &mut h2c, &mut &data[..], CardAddr::ZERO, 5000, wait, &mut |_| ()).unwrap();
+    let mut copy = Vec::new();
+    bulk::read_into(&card, &mut c2h, CardAddr::ZERO, 5000, &mut copy, wait, &mut |_| ()).unwrap();
+    assert!(copy == data);
+    let other = bytes(4, 5000);
+    let write = bulk::write_from(&card, &mut c2h, &mut &other[..], CardAddr::ZERO, 5000, wait, &mut |_| ());
+    let mut nothing = Vec::new();
+    let read = bulk::read_into(&card, &mut h2c, CardAddr::ZERO, 5000, &mut nothing, wait, &mut |_| ());
+    for (refused, found, text) in
+        [(write, Direction::C2h, "mock:0 c2h0"), (read, Direction::H2c, "mock:0 h2c0")]
+    {
+        let error = refused.unwrap_err();
+        assert!(
+            matches!(&error.kind, bulk::BulkError::Submit(SubmitError::Direction { found: at, .. }) if *at == found),
+            "{error}"
+        );
+        assert!(error.to_string().starts_with(text), "{error}");
+        assert!(error.advice().is_some(), "{error}");
+    }
+    assert!(nothing.is_empty() && peek(&network, 0, CardAddr::ZERO, 5000) == data);
 }

@@ -173,9 +173,13 @@ impl TransmitPath {
     /// Processes finished uploads, and lets the chain run up to the last of them with a single tail write.
     fn advance(&mut self, now: Nanos) -> Result<usize, EndpointError> {
         self.h2c.poll()?;
-        // A success is only counted.
+        // A success is only counted. A transfer of the user may end here, after its call was cancelled.
         while let Some(done) = self.h2c.next_completion() {
-            done.outcome.map_err(|fault| EndpointError::Upload(*fault))?;
+            if let Err(fault) = done.outcome
+                && self.is_upload(done.ticket)
+            {
+                return Err(EndpointError::Upload(*fault));
+            }
         }
         let mut count = 0;
         while self.uploads.pop_front_if(|upload| self.h2c.has_ended(upload.ticket)).is_some() {
@@ -187,6 +191,13 @@ impl TransmitPath {
             self.last_progress = now.get();
         }
         Ok(count)
+    }
+
+    /// Whether it is one of the two transfers of a slot in flight.
+    fn is_upload(&self, ticket: Ticket) -> bool {
+        let is_of =
+            |upload: &StagedSlot| matches!(upload.ticket.number().checked_sub(ticket.number()), Some(0 | 1));
+        self.uploads.iter().any(is_of)
     }
 
     fn fill(&mut self, transmit: &Transmit) -> Result<(), EndpointError> {

@@ -1,7 +1,9 @@
 //! Every geometry, small tables, cards with fewer features.
 
 use super::*;
-use fpga_driver::Error;
+use std::sync::atomic::AtomicBool;
+
+use fpga_driver::{Cancellation, Error};
 
 #[test]
 fn builds_every_mask_and_packet_size_transfers() {
@@ -198,6 +200,35 @@ fn endpoint_failed_user_write_keeps_endpoint_alive() {
         let failed = net.end(0).write(buffer, CardAddr::new(0x100_0000)).unwrap_err();
         assert!(failed.to_string().contains("h2c0"), "{failed}");
         assert_eq!(failed.buffer.map(|buffer| buffer.len()), Some(1000), "after {steps} steps");
+        net.settle();
+        assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()), "after {steps} steps");
+        assert!(net.get(1, TARGET, 300_000) == data);
+        net.notifications[1].clear();
+        net.assert_clean();
+    }
+}
+
+/// A cancelled write of the user ends alone: transfers of the endpoint on the same channel continue.
+#[test]
+fn endpoint_cancelled_user_write_keeps_endpoint_alive() {
+    static NOW: AtomicBool = AtomicBool::new(true);
+    let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
+    for steps in 0..60 {
+        let mut net = Testbed::of(&file, DeliveryOrder::InOrder, |options| options);
+        let region = net.region(1, TARGET, 300_000);
+        let data = bytes(steps, 300_000);
+        net.put(0, SOURCE, &data);
+        net.send(0, SOURCE, &region.remote, 0, 300_000);
+        for _ in 0..steps {
+            net.poll(0).unwrap();
+            net.network.step();
+        }
+        let buffer = net.end(0).card().buffer(1000).unwrap();
+        net.end(0).set_cancellation(Some(Cancellation::new(&NOW)));
+        let failed = net.end(0).write(buffer, CardAddr::new(0x100_0000)).unwrap_err();
+        assert!(failed.to_string().contains("cancelled"), "{failed}");
+        assert_eq!(failed.buffer.map(|buffer| buffer.len()), Some(1000), "after {steps} steps");
+        net.end(0).set_cancellation(None);
         net.settle();
         assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()), "after {steps} steps");
         assert!(net.get(1, TARGET, 300_000) == data);
