@@ -461,7 +461,7 @@ fn message_schemes_path_allocates_nothing() {
             assert!(net.notifications[1].pop_front().is_some());
         };
         // Warm-up until the number of frames on the wire has exceeded the later maximum: congestion windows grow.
-        (0..6).for_each(|_| round(&mut net));
+        (0..16).for_each(|_| round(&mut net));
         let (allocations, ()) = CountingAllocator::count(|| round(&mut net));
         assert_eq!(allocations, 0, "{scheme}: {allocations} allocations in 8192 packets");
     }

@@ -13,7 +13,6 @@ pub use fpga_firmware::generated::{Flags, PacketKind};
 pub use fpga_firmware::wire::{Common as PacketCommon, LinkFeedback as LinkContent, LinkLoad, LinkPacket};
 pub use fpga_firmware::{MessageId, Nanos, OpNumber};
 pub use fpga_protocol::feedback::Limits;
-pub use fpga_protocol::feedback::congestion::CongestionConfig;
 pub use fpga_protocol::feedback::flow::{FULL as FULL_RATE, FlowConfig, FlowControl, RateView};
 pub use fpga_protocol::mirror::{Difference, EscapedPacket, Field, Mirror, MirrorError, Operation, Table};
 pub use fpga_protocol::op_table::{Op, OpState};

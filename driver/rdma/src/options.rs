@@ -30,7 +30,7 @@ pub struct EndpointOptions {
     pub channel: Option<u8>,
     /// C2H channel that the endpoint takes when it first lets others read, to fetch their requests. `None`: the card's last one.
     pub read_channel: Option<u8>,
-    /// Length in bytes above which a transfer joins the big-transfer queue; `None`: 16 KiB, or the segment size if that is smaller.
+    /// Length in bytes above which a transfer joins the big-transfer queue; `None`: 8 KiB, or the segment size if that is smaller.
     pub big_threshold: Option<u32>,
     /// Size of a segment in bytes. `None`: chosen for each transfer above the threshold by its length and the times of the path
     /// ([`timing`](Self::timing)), at most the capacity of a mask and of a transmit window; for a node whose mask is not known
@@ -50,7 +50,8 @@ pub struct EndpointOptions {
     pub other_schemes: SchemeList,
     /// First guess of the round trip time, for the timers of message schemes. The schemes measure round trips and forget it with the first
     /// answer; it costs time only if one of the first packets to a node is lost. Also the round trip of [`link_feedback`](Self::link_feedback),
-    /// which does not measure it: the interval between two changes of a rate. Default 100 us.
+    /// which does not measure it: the interval between two changes of a rate. [`give_up`](Self::give_up) is at least eight of it. Default 100
+    /// us; state a round trip above 100 ms.
     pub round_trip: Duration,
     /// Number of path identifiers towards each node, 1 to 256. Packets of all schemes use them in turn, and avoid those whose packets are
     /// lost or late (docs/protocol.md 9.6). Worth it in networks whose switches choose routes by the identifier. Default 1.
@@ -88,7 +89,8 @@ pub struct EndpointOptions {
     /// Time without an acknowledgement after which a packet is retransmitted. Default: adaptive from the measured round trips, at least 100
     /// us.
     pub timeout: SendTimeout,
-    /// Give-up time: a transfer ends with an error after this time without an acknowledgement or a "busy" answer. Default 1 s.
+    /// Give-up time: a transfer ends with an error after this time without an acknowledgement or a "busy" answer. Default 1 s; at least eight
+    /// times [`round_trip`](Self::round_trip), because one answer must have time to arrive.
     pub give_up: Duration,
     /// Registry timeout: time that this card keeps a partly received transfer without packets of its sender. It must be longer than any
     /// sender's `give_up` by three packet lifetimes (30 ms). `None`: 2 s, or twice this endpoint's own `give_up` if that is longer. The
@@ -103,10 +105,11 @@ pub struct EndpointOptions {
     /// `None`: 4096, or fewer if the event ring has less space. A path needs as many as its bandwidth-delay product, and two and a half
     /// times as many if packets are lost ([`fpga_protocol::sender::SenderConfig::op_entries`]); three quarters are for one destination.
     pub ops: Option<u32>,
-    /// Congestion window towards each node (docs/protocol.md 9.5). The values apply to transfers that the host sends (registry scheme); the
-    /// card, which sends the others, has the defaults. `None`: off, for measurements without it, then on all nodes: a receiver whose window
-    /// is off sends no limits (receiver window) and no reports (receiver counter), and senders with a window towards it are slow.
-    pub congestion: Option<CongestionConfig>,
+    /// Congestion window towards each node (docs/protocol.md 9.5), for measurements without it `false`, then on all nodes: a receiver whose
+    /// window is off sends no limits (receiver window) and no reports (receiver counter), and senders with a window towards it are slow.
+    /// Default: on. The first window of transfers that the host sends (registry scheme) is 64 KiB, at least 32 packets; the card, which sends
+    /// the others, begins with 32 packets.
+    pub congestion: bool,
     /// Maximum number of transfers queued or in progress, 1 to 2^20; `None`: 1024. Transfers that the card sends are also limited by the
     /// card's capacity and by the event ring's space for their completions.
     pub transfers: Option<u32>,
@@ -147,7 +150,7 @@ impl Default for EndpointOptions {
             registry_timeout: None,
             escape_timeout: Duration::from_millis(1),
             ops: None,
-            congestion: Some(CongestionConfig::DEFAULT),
+            congestion: true,
             transfers: None,
             destinations: None,
             source_alignment: None,
@@ -239,6 +242,13 @@ fn windows() -> impl Iterator<Item = (Scheme, u32)> {
     Scheme::ALL.iter().map(|scheme| (*scheme, at::SCHEME_WINDOW + 4 * scheme.value()))
 }
 
+impl EndpointOptions {
+    /// Returns the give-up time in use.
+    pub(super) fn patience(&self) -> Duration {
+        self.give_up.max(self.round_trip.saturating_mul(8))
+    }
+}
+
 /// Returns all schemes of the endpoint.
 pub(super) fn schemes(options: &EndpointOptions) -> SchemeList {
     options.other_schemes.with(options.scheme)
@@ -261,13 +271,13 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     // A window carries a segment, so a segment is no longer than a window's payload.
     let longest = whole_mask.min(info.windows.payload_size);
     config.segment_size = options.segment_size.unwrap_or(longest);
-    config.big_threshold = options.big_threshold.unwrap_or(config.segment_size.min(16 << 10));
+    config.big_threshold = options.big_threshold.unwrap_or(config.segment_size.min(8 << 10));
     config.packet_size_log2 = info.packet_size_log2;
     config.mask_bits = info.mask_bits;
     config.retry.timeout = options.timeout.policy();
-    config.retry.give_up = options.give_up.into();
+    config.retry.give_up = options.patience().into();
     config.op_entries = options.ops.unwrap_or_else(|| OPS.min(max_ops(options, info)));
-    config.congestion = options.congestion;
+    config.congestion = options.congestion.then(|| CongestionConfig::for_host(config.packet_size()));
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);
     config

@@ -35,6 +35,12 @@ impl FramesInFlight {
         Ok(Self { path: ImpairedLink::new(impairments, CAPACITY, seed)?, hops, timed, undeliverable: 0 })
     }
 
+    /// Changes the time that frames travel from now on.
+    pub(crate) const fn set_distance(&mut self, distance: Nanos) {
+        self.path.set_distance(distance);
+        self.timed = true;
+    }
+
     /// Whether the impairments give frames a delay or a rate.
     pub(crate) const fn is_timed(&self) -> bool {
         self.timed

@@ -203,6 +203,11 @@ impl SimNetwork {
         self.lock().network.with_path(|path| *path.counters())
     }
 
+    /// Changes the one-way delay of all frames that are sent from now on: cards whose network takes a new route.
+    pub fn set_distance(&self, distance: Nanos) {
+        self.lock().network.with_path(|path| path.set_distance(distance));
+    }
+
     /// Counters of hop `number`, in the order in which hops were added; `None` if there is no such hop.
     #[must_use]
     pub fn hop_counters(&self, number: usize) -> Option<HopCounters> {

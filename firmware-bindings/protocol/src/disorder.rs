@@ -8,8 +8,9 @@ use crate::time::Nanos;
 /// Number of samples per epoch. After each epoch the older statistics count half.
 const EPOCH: u32 = 128;
 /// Means of the lateness after which a packet counts as lost: one exponential delay in a thousand is longer than seven, one in
-/// seven longer than two.
+/// seven longer than two. As long as nothing was lost, waiting costs nothing, and one in a thousand is too many.
 const MEANS: u64 = 7;
+const MEANS_CLEAN: u64 = 14;
 const MEANS_LOSSY: u64 = 2;
 
 /// Lateness of the packets of a path.
@@ -88,6 +89,7 @@ impl Disorder {
         // In haste the mean decides alone: the maximum of many delays is several means.
         let wide = match (haste, self.settled) {
             (true, _) if self.is_lossy() => means(MEANS_LOSSY),
+            (true, true) if self.useful == 0 => means(MEANS_CLEAN),
             (true, _) => means(MEANS),
             (false, true) => seen,
             (false, false) => means(MEANS).max(seen),

@@ -16,7 +16,7 @@ fn network(scheme: Scheme, windows: [bool; 2]) -> Testbed {
     let node = std::cell::Cell::new(0);
     Testbed::joined(2, &CardDescription::default(), SimNetwork::builder().hop(hop), |mut options| {
         options.scheme = scheme;
-        options.congestion = options.congestion.filter(|_| windows[node.replace(1)]);
+        options.congestion = windows[node.replace(1)];
         options
     })
 }

@@ -20,6 +20,7 @@ mod reads;
 mod realignment;
 mod regions;
 mod registry;
+mod round_trips;
 mod schemes;
 mod segment_choice;
 mod shapes;

@@ -47,6 +47,7 @@ fn packet_events(mut options: EndpointOptions) -> EndpointOptions {
     options.packet_events = true;
     // Longer than the packets in flight: a segment is incomplete while the sender waits.
     options.segment_size = Some(16 << 10);
+    options.ops = Some(64);
     options
 }
 

@@ -27,7 +27,7 @@ fn cost_of_seed(
     let mut net = Testbed::impaired(2, network, seed, |mut options| {
         (options.scheme, options.round_trip) = (scheme, Duration::from_micros(20));
         // Which gives the receiver window credits.
-        options.congestion = None;
+        options.congestion = false;
         change(&mut options);
         options
     });

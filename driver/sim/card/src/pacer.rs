@@ -350,7 +350,8 @@ impl Pacer {
         if !self.is_on {
             return now;
         }
-        let ready = self.occupy(Part::Memory, read, picos(now));
+        // A frame that is memory of the NI does not wait for card memory.
+        let ready = if read == 0 { picos(now) } else { self.occupy(Part::Memory, read, picos(now)) };
         nanos(self.occupy(Part::Network, bytes + FRAME_OVERHEAD, picos(now)).max(ready))
     }
 

@@ -395,6 +395,11 @@ impl<F: Frame> ImpairedLink<F> {
         })
     }
 
+    /// Changes the time that frames offered from now on travel, as a new route does.
+    pub const fn set_distance(&mut self, distance: Nanos) {
+        self.distance = distance;
+    }
+
     /// Offers a frame to the link. The sender cannot tell whether it is lost.
     ///
     /// # Errors

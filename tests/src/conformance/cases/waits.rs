@@ -215,13 +215,14 @@ fn sleeps(opened: Opened) -> Verdict {
         assert_eq!(notice.length, LENGTH as u64);
     };
     carry(&mut end);
-    // Nothing arrives before the timeout: one sleep, or a few where the longest sleep is shorter than the timeout.
+    // Nothing arrives before the timeout: one sleep, or some where the longest sleep is shorter than the timeout or the card's thread
+    // wakes the host. A wait that polls has thousands of turns.
     let (turns, sleeps, traffic) =
         (end.counters().turns, opened.injector.sleeps(), opened.injector.traffic());
     let late = end.wait_notification(Duration::from_millis(150));
     assert!(matches!(late, Err(Error { kind: EndpointError::NoArrival { .. }, .. })), "{late:?}");
     let sleeps = opened.injector.sleeps() - sleeps;
-    assert!((1..=5).contains(&sleeps), "{sleeps} sleeps");
+    assert!((1..=40).contains(&sleeps), "{sleeps} sleeps");
     let polls = end.counters().turns - turns;
     assert!(polls <= 2000, "{polls} polls without progress");
     let writes = opened.injector.traffic().writes - traffic.writes;

@@ -160,8 +160,12 @@ impl Plan {
         options.other_schemes = self.schemes.iter().skip(1).map(|scheme| scheme.rules()).collect();
         options.tuning = self.tuning;
         options.round_trip = self.round_trip.unwrap_or(options.round_trip);
+        // On a slow network, an answer needs time to arrive.
+        let jitter = self.impair.jitter.unwrap_or_default().saturating_mul(4);
+        let delay = self.impair.delay.unwrap_or_default().saturating_add(jitter);
+        options.give_up = options.give_up.max(delay.saturating_mul(16));
         options.packet_events = self.packet_events;
-        options.congestion = options.congestion.filter(|_| !self.no_congestion_window);
+        options.congestion = !self.no_congestion_window;
         if self.feedback.link_feedback {
             let mut feedback = LinkFeedback::default();
             feedback.controller = self.feedback.controller.map(NodeId::new);
