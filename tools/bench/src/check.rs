@@ -1,233 +1,166 @@
-//! `cargo measure --check`: compares this machine with wide bounds, to find a loss of speed before the next full measurement.
+//! `cargo measure --check`: compares this machine with wide bounds, to find a loss of speed.
 //!
 //! Each figure is a ratio of two rates or latencies of the same moments, and the best of up to [`MAX_RUNS`] runs counts, so that other load
-//! on the machine does not fail the check. A figure within its bound is not measured again. The runs of one figure are in rounds, because
-//! other load comes and goes, and a run that had less than its CPUs is repeated while time remains.
+//! on the machine does not fail the check. The runs of the figures alternate, because other load comes and goes.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::cells::size_text;
-use super::data::ChannelQuantity;
-use super::goals::{Goal, Quantity};
-use super::ping;
-use super::programs::{DriverProgram, ProgramError};
-use super::questions::{Question, Trial};
-use super::record::{ResultDirection, ResultRow};
-use super::runs::BUSY_CPUS;
+use super::program::{BenchError, Program, output, shown};
+use super::record::{Record, RecordError, rows};
 
-/// Maximum number of undisturbed runs of each figure.
+/// Maximum number of runs of each figure in which its threads had their CPUs.
 const MAX_RUNS: usize = 10;
 /// Time limit of the whole check.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Time limit of one run; runs of some seconds each are the rule.
-const RUN_LIMIT: Duration = Duration::from_secs(20);
-/// Duration of each row of a run in seconds.
-const SECONDS: &str = "0.3";
+/// Minimum ratio of CPU time to wall time of a run on two CPUs; below, other programs took CPU time.
+const BUSY_CPUS: f64 = 1.9;
 
-/// Reasons why the check does not pass.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CheckError {
-    #[error(transparent)]
-    Cpus(#[from] ping::PingError),
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    /// The program reports no rate of a plain copy, or no latency.
-    #[error("the output has no rate of a plain copy, or no latency: {command}; build fpgactl again")]
-    Missing { command: String },
-    #[error(
-        "figures out of bounds: {0}, see above; bounds are about a third of the goals: find the change that costs speed, or check again on an \
-         idle machine"
-    )]
-    OutOfBounds(usize),
+/// What a figure compares.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    /// Share of the copy limit.
+    Share,
+    /// The same on one CPU.
+    OneCpu,
+    /// Share of the copy limit, divided by that of the run to compare with, which copies in less memory.
+    ShareRatio,
+    /// 99th percentile, divided by that of the run to compare with.
+    LatencyRatio,
 }
 
-/// Options of the run that gives the shares of the copy limit, for the sizes that have a bound.
-const SHARES: [&str; 6] = ["--sizes", "4096,65536,1048576", "--direction", "h2c,c2h", "--samples", "0"];
-
-/// Runs that give one figure, or one per row.
-struct Runs {
-    /// `None`: shares of the copy limit.
-    question: Option<Question>,
-    figures: Vec<Best>,
-    /// Number of runs, and of those that had all of their CPUs.
-    runs: usize,
+/// Figure: its options of `dma bench`, those of the run to compare with, and its bound, about a third of the goal.
+struct Figure {
+    name: &'static str,
+    kind: Kind,
+    args: &'static [&'static str],
+    base: &'static [&'static str],
+    bound: f64,
+    /// Best value of all runs.
+    best: Option<f64>,
     undisturbed: usize,
-    /// Duration of the last run, with the one to compare with.
-    took: Duration,
 }
 
-/// Best value of a figure.
-struct Best {
-    quantity: Quantity,
-    direction: ResultDirection,
-    value: Option<f64>,
+const fn figure(
+    name: &'static str,
+    kind: Kind,
+    args: &'static [&'static str],
+    base: &'static [&'static str],
+    bound: f64,
+) -> Figure {
+    Figure { name, kind, args, base, bound, best: None, undisturbed: 0 }
 }
 
-/// All runs.
-fn plan() -> Vec<Runs> {
-    use ResultDirection::{Both, C2h, H2c};
-    let best = |quantity, direction| Best { quantity, direction, value: None };
-    let runs = |question, figures| Runs { question, figures, runs: 0, undisturbed: 0, took: Duration::ZERO };
-    let shares = [4096, 64 << 10, 1 << 20]
-        .into_iter()
-        .flat_map(|size| [H2c, C2h].map(|direction| best(Quantity::CopyShare(size), direction)));
-    let of = |question| {
-        let (quantity, direction) = match question {
-            Question::Channels => (ChannelQuantity::FourChannels, Both),
-            Question::Beside => (ChannelQuantity::Beside, H2c),
-            Question::OneCpu => (ChannelQuantity::OneCpuShare, H2c),
-        };
-        runs(Some(question), vec![best(Quantity::Channels(quantity), direction)])
-    };
-    std::iter::once(runs(None, shares.collect())).chain(Question::ALL.map(of)).collect()
-}
+/// Options for the share of the copy limit.
+const SHARES: [(&str, [&str; 6]); 6] = [
+    ("share of the copy limit, 4 KiB, h2c", ["--sizes", "4KiB", "--direction", "h2c", "--samples", "0"]),
+    ("share of the copy limit, 4 KiB, c2h", ["--sizes", "4KiB", "--direction", "c2h", "--samples", "0"]),
+    ("share of the copy limit, 64 KiB, h2c", ["--sizes", "64KiB", "--direction", "h2c", "--samples", "0"]),
+    ("share of the copy limit, 64 KiB, c2h", ["--sizes", "64KiB", "--direction", "c2h", "--samples", "0"]),
+    ("share of the copy limit, 1 MiB, h2c", ["--sizes", "1MiB", "--direction", "h2c", "--samples", "0"]),
+    ("share of the copy limit, 1 MiB, c2h", ["--sizes", "1MiB", "--direction", "c2h", "--samples", "0"]),
+];
 
-/// Name of a figure.
-fn name(quantity: Quantity, direction: ResultDirection) -> String {
-    let direction = match direction {
-        ResultDirection::H2c => "h2c",
-        ResultDirection::C2h => "c2h",
-        ResultDirection::Both => "both directions",
-    };
-    match quantity {
-        Quantity::CopyShare(size) => format!("share of the copy limit, {}, {direction}", size_text(size)),
-        Quantity::Channels(ChannelQuantity::FourChannels) => {
-            "share of the copy limit with 4 channels per direction, divided by that with 1".to_owned()
-        }
-        Quantity::Channels(ChannelQuantity::Beside) => {
-            "99th percentile of 64 B beside 1 MiB, divided by that without".to_owned()
-        }
-        Quantity::Channels(ChannelQuantity::OneCpuShare) => {
-            "share of the copy limit on one CPU, 64 KiB".to_owned()
-        }
-        other => format!("{other:?}"),
-    }
-}
-
-/// Value of a figure in the rows of a run, and of the run to compare with.
-fn value(
-    quantity: Quantity,
-    direction: ResultDirection,
-    base: Option<&[ResultRow]>,
-    rows: &[ResultRow],
-) -> Option<f64> {
-    let record = |rows: &[ResultRow]| {
-        let fits = |row: &&ResultRow| match quantity {
-            Quantity::CopyShare(size) => row.size == size && row.direction == direction,
-            _ => row.direction == direction,
-        };
-        rows.iter().find(fits).map(|row| row.record)
-    };
-    let trial = Trial { looks: Vec::new(), base: base.and_then(record), run: record(rows)? };
-    match quantity {
-        Quantity::Channels(ChannelQuantity::FourChannels) => trial.share_ratio(),
-        Quantity::Channels(ChannelQuantity::Beside) => trial.latency_ratio(),
-        _ => trial.run.copy_share(),
-    }
+/// All figures.
+fn figures() -> Vec<Figure> {
+    let shares = SHARES.iter().map(|(name, args)| figure(name, Kind::Share, args, &[], 0.3));
+    let others = [
+        figure(
+            "share of the copy limit with 4 channels per direction, divided by that with 1",
+            Kind::ShareRatio,
+            &["--sizes", "64KiB", "--direction", "both", "--channels", "4", "--samples", "0"],
+            &["--sizes", "64KiB", "--direction", "both", "--channels", "1", "--samples", "0"],
+            0.4,
+        ),
+        figure(
+            "99th percentile of 64 B beside 1 MiB, divided by that without",
+            Kind::LatencyRatio,
+            &["--sizes", "64", "--direction", "h2c", "--beside", "1MiB"],
+            &["--sizes", "64", "--direction", "h2c"],
+            20.0,
+        ),
+        figure(
+            "share of the copy limit on one CPU, 64 KiB",
+            Kind::OneCpu,
+            &["--sizes", "64KiB", "--direction", "h2c"],
+            &[],
+            0.13,
+        ),
+    ];
+    shares.chain(others).collect()
 }
 
 /// Measures all figures and prints them.
-pub(crate) fn run(program: &DriverProgram) -> Result<(), CheckError> {
-    let [cpu, _] = ping::first_two()?;
-    let began = Instant::now();
-    let mut plan = plan();
-    for runs in &mut plan {
-        runs.run(program, cpu)?;
+pub(crate) fn run(program: &Program) -> Result<(), BenchError> {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1) {
+        return Err(BenchError::OneCpu);
     }
-    loop {
-        // Twice the time of the last run must remain, so that the check ends in time.
-        let may_run = |runs: &Runs| runs.is_open() && began.elapsed() + 2 * runs.took < LIMIT;
-        if !plan.iter().any(may_run) {
-            break;
-        }
-        for runs in &mut plan {
-            if may_run(runs) {
-                runs.run(program, cpu)?;
+    let began = Instant::now();
+    let mut figures = figures();
+    for round in 0.. {
+        let mut has_run = false;
+        for figure in &mut figures {
+            // Each is measured once; a run takes up to some seconds.
+            let in_time = began.elapsed() + Duration::from_secs(5) < LIMIT;
+            if round == 0 || (in_time && figure.undisturbed < MAX_RUNS && !figure.is_within()) {
+                has_run = true;
+                figure.run(program)?;
             }
         }
+        if !has_run {
+            break;
+        }
     }
-    let failed: usize = plan.iter().map(|runs| runs.report(program, cpu)).sum();
-    if failed > 0 { Err(CheckError::OutOfBounds(failed)) } else { Ok(()) }
+    let failed = figures.iter().filter(|figure| !figure.report(program)).count();
+    if failed == 0 { Ok(()) } else { Err(BenchError::OutOfBounds(failed)) }
 }
 
-impl Runs {
-    /// Whether a figure is out of its bound and may be measured again.
-    fn is_open(&self) -> bool {
-        self.undisturbed < MAX_RUNS && !self.figures.iter().all(Best::is_within)
+impl Figure {
+    fn command(&self, program: &Program, args: &[&str]) -> Command {
+        let args = [args, &["--seconds", "0.3", "--batches", "0"]].concat();
+        if self.kind == Kind::OneCpu { program.bench_on_one_cpu(&args) } else { program.bench(&args) }
     }
 
-    /// Commands of the run to compare with, and of the run; on one CPU, which all threads share, if the question is about that.
-    fn commands(&self, program: &DriverProgram, cpu: usize) -> (Option<Command>, Command) {
-        let (base, args) = self.question.map_or((None, &SHARES[..]), Question::args);
-        let cpu = Some(cpu).filter(|_| self.question == Some(Question::OneCpu));
-        let command = |args: &[&str]| {
-            program.bench_command(cpu, &[args, &["--seconds", SECONDS, "--batches", "0"]].concat())
+    fn run(&mut self, program: &Program) -> Result<(), BenchError> {
+        let run = |args: &[&str]| output(self.command(program, args)).and_then(|text| Ok(rows(&text)?));
+        let base = if self.base.is_empty() { Vec::new() } else { run(self.base)? };
+        let found = run(self.args)?;
+        Ok(self.add(&base, &found)?)
+    }
+
+    /// Adds the results of a run.
+    fn add(&mut self, base: &[Record], rows: &[Record]) -> Result<(), RecordError> {
+        let value = |row: &Record| match self.kind {
+            Kind::Share | Kind::OneCpu => row.copy_share(),
+            Kind::ShareRatio => Some(row.copy_share()? / base.first()?.copy_share()?),
+            Kind::LatencyRatio => Some(row.p99_ns? / base.first()?.p99_ns?),
         };
-        (base.map(command), command(args))
-    }
-
-    /// Command line of a run, for messages.
-    fn shown(&self, program: &DriverProgram, cpu: usize) -> String {
-        let (_, command) = self.commands(program, cpu);
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-    }
-
-    /// Runs once.
-    fn run(&mut self, program: &DriverProgram, cpu: usize) -> Result<(), CheckError> {
-        let began = Instant::now();
-        let run = |mut command| DriverProgram::bench_rows(&mut command, RUN_LIMIT);
-        let (base, command) = self.commands(program, cpu);
-        let (base, rows) = (base.map(run).transpose()?, run(command)?);
-        self.took = began.elapsed();
-        if !self.add(base.as_deref(), &rows) {
-            return Err(CheckError::Missing { command: self.shown(program, cpu) });
-        }
+        let found = rows.first().and_then(value).filter(|value| value.is_finite());
+        let found = found.ok_or(RecordError::NoResult)?;
+        self.best = Some(self.best.filter(|best| self.is_better(*best, found)).unwrap_or(found));
+        let busy = if self.kind == Kind::OneCpu { BUSY_CPUS / 2.0 } else { BUSY_CPUS };
+        self.undisturbed += usize::from(base.iter().chain(rows).all(|row| row.busy_cpus >= busy));
         Ok(())
     }
 
-    /// Adds the results of a run, and returns whether they have all figures.
-    fn add(&mut self, base: Option<&[ResultRow]>, rows: &[ResultRow]) -> bool {
-        let busy = self.question.map_or(BUSY_CPUS, Question::busy_cpus);
-        let is_disturbed = base.unwrap_or_default().iter().chain(rows).any(|row| row.record.busy_cpus < busy);
-        self.runs += 1;
-        self.undisturbed += usize::from(!is_disturbed);
-        self.figures.iter_mut().all(|best| best.add(base, rows))
-    }
-
-    /// Prints the figures, and returns the number of those out of bounds.
-    fn report(&self, program: &DriverProgram, cpu: usize) -> usize {
-        let command = self.shown(program, cpu);
-        self.figures.iter().filter(|best| !best.report(self.runs, &command)).count()
-    }
-}
-
-impl Best {
-    /// Adds the results of a run, and returns whether they have this figure.
-    fn add(&mut self, base: Option<&[ResultRow]>, rows: &[ResultRow]) -> bool {
-        let found = value(self.quantity, self.direction, base, rows);
-        let Some(found) = found.filter(|found| found.is_finite()) else { return false };
-        let goal = Goal::of(self.quantity, None);
-        let better = |value| goal.map_or(found, |goal| goal.better(value, found));
-        self.value = Some(self.value.map_or(found, better));
-        true
+    /// Whether the first value is the better one, or as good.
+    fn is_better(&self, first: f64, second: f64) -> bool {
+        if self.kind == Kind::LatencyRatio { first <= second } else { first >= second }
     }
 
     fn is_within(&self) -> bool {
-        let goal = Goal::of(self.quantity, None);
-        self.value.zip(goal).is_some_and(|(value, goal)| goal.is_within_bound(value))
+        self.best.is_some_and(|best| self.is_better(best, self.bound))
     }
 
     /// Prints the figure, and returns whether it is within its bound.
-    fn report(&self, runs: usize, command: &str) -> bool {
-        let (Some(value), Some(goal)) = (self.value, Goal::of(self.quantity, None)) else { return true };
-        let (name, bound) = (name(self.quantity, self.direction), goal.bound_text());
+    fn report(&self, program: &Program) -> bool {
+        let (name, bound, value) = (self.name, self.bound, self.best.unwrap_or(f64::NAN));
         if self.is_within() {
             println!("{name}: {value:.2} (bound {bound})");
         } else {
             println!(
-                "error: {name}: {value:.2} in the best of {runs} runs, out of the bound {bound}: {command}"
+                "error: {name}: {value:.2}, out of the bound {bound}: {}",
+                shown(&self.command(program, self.args))
             );
         }
         self.is_within()
@@ -236,57 +169,30 @@ impl Best {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Record;
     use super::*;
 
-    fn row(size: u64, direction: ResultDirection, gb_per_s: f64) -> ResultRow {
-        let record = Record { gb_per_s, copy_gb_per_s: Some(10.0), ..Record::default() };
-        ResultRow { size, direction, record }
-    }
-
     #[test]
-    fn check_plan_has_every_bounded_figure() {
-        let planned: Vec<Quantity> =
-            plan().iter().flat_map(|runs| &runs.figures).map(|best| best.quantity).collect();
-        for (quantity, _) in Goal::checked() {
-            assert!(planned.contains(&quantity), "{quantity:?}");
-        }
-        for quantity in planned {
-            assert!(
-                Goal::of(quantity, None).is_some_and(|goal| !goal.bound_text().is_empty()),
-                "{quantity:?}"
+    fn check_best_run_counts() {
+        let run = |rate: f64, busy: f64| {
+            let text = format!(
+                r#"{{"schema_version":1,"results":[{{"gb_per_s":{rate},"copy_gb_per_s":10,"busy_cpus":{busy},"verified":true,"p99_us":{rate}}}]}}"#
             );
-        }
-    }
-
-    #[test]
-    fn check_values_are_ratios() {
-        let rows = [row(4096, ResultDirection::H2c, 9.0), row(4096, ResultDirection::C2h, 8.0)];
-        let share = |direction| value(Quantity::CopyShare(4096), direction, None, &rows);
-        assert_eq!((share(ResultDirection::C2h), share(ResultDirection::Both)), (Some(0.8), None));
-        let both = |rate| [row(65536, ResultDirection::Both, rate)];
-        let channels = Quantity::Channels(ChannelQuantity::FourChannels);
-        let ratio = value(channels, ResultDirection::Both, Some(&both(10.0)), &both(5.0));
-        assert_eq!((ratio, value(channels, ResultDirection::Both, None, &both(5.0))), (Some(0.5), None));
-    }
-
-    #[test]
-    fn check_best_run_counts_until_the_number_of_undisturbed_runs() {
-        let mut runs = plan().remove(0);
-        let rows = |rate: f64, busy_cpus| {
-            let row = |size| [ResultDirection::H2c, ResultDirection::C2h].map(|way| row(size, way, rate));
-            let mut rows: Vec<ResultRow> = [4096, 64 << 10, 1 << 20].into_iter().flat_map(row).collect();
-            rows.iter_mut().for_each(|row| row.record.busy_cpus = busy_cpus);
-            rows
+            rows(text.as_bytes()).unwrap()
         };
-        assert!(!plan().remove(0).add(None, &[]), "no rows");
-        assert!(runs.add(None, &rows(2.9, 1.0)) && runs.is_open());
-        for run in 1..MAX_RUNS {
-            assert!(runs.add(None, &rows(2.8, 2.0)) && runs.is_open(), "run {run}");
-        }
-        assert_eq!(runs.figures.iter().filter(|best| !best.report(runs.runs, "")).count(), 6);
-        assert!(runs.add(None, &rows(2.8, 2.0)) && !runs.is_open(), "enough undisturbed runs");
-        let mut runs = plan().remove(0);
-        assert!(runs.is_open() && runs.add(None, &rows(5.0, 1.0)) && !runs.is_open(), "within all bounds");
+        let mut figures = figures();
+        let share = &mut figures[0];
+        assert!(share.add(&[], &[]).is_err() && !share.is_within(), "no rows");
+        share.add(&[], &run(2.9, 1.0)).unwrap();
+        assert_eq!((share.best, share.undisturbed, share.is_within()), (Some(0.29), 0, false));
+        share.add(&[], &run(4.0, 2.0)).unwrap();
+        share.add(&[], &run(2.0, 2.0)).unwrap();
+        assert_eq!((share.best, share.undisturbed, share.is_within()), (Some(0.4), 2, true));
+        let channels = &mut figures[6];
+        channels.add(&run(10.0, 2.0), &run(3.0, 2.0)).unwrap();
+        assert!((channels.best.unwrap() - 0.3).abs() < 1e-9 && !channels.is_within());
+        assert!(channels.add(&[], &run(5.0, 2.0)).is_err(), "nothing to compare with");
+        let beside = &mut figures[7];
+        beside.add(&run(2.0, 2.0), &run(39.0, 2.0)).unwrap();
+        assert!((beside.best.unwrap() - 19.5).abs() < 1e-9 && beside.is_within());
     }
 }

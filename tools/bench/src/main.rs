@@ -1,149 +1,164 @@
-//! `cargo measure`: compares this driver, with a simulated card on a separate thread, with a plain copy and with DPDK's software DMA
-//! device, which is a copying thread too. Then it runs the packages' own benchmarks, stores the figures of this machine, and writes
-//! BENCHMARKS.md and its pages from the figures of all machines.
+//! `cargo measure`: pairs of runs of `fpgactl dma bench` with a simulated card and of DPDK's software DMA device, and a check of the speed
+//! with wide bounds. The building blocks have criterion benchmarks in their packages; a whole path is `fpgactl dma bench` alone.
 //!
-//! On a virtual machine the latency between two CPUs can change several times a minute, by a factor of four, and both programs' figures
-//! with it. So runs come in pairs, one of each program. The CPUs are sampled before, between and after ([`cpu_sample`]), and only ratios of
-//! pairs whose three samples agree count.
+//! On a virtual machine the latency between two CPUs can change several times a minute, by a factor of four, and both programs' rates with
+//! it. So a ratio is that of one pair, and the median of the pairs counts.
 
-mod cells;
 mod check;
-mod cost;
-mod cpu_sample;
-mod data;
-mod goals;
-mod machine;
-mod measure;
-mod micro;
-mod options;
-mod pages;
-mod ping;
-mod placement;
-mod programs;
-mod questions;
+mod program;
 mod record;
-mod runs;
-mod statistics;
-mod summary;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::Parser;
 
-use cells::Setting;
-use cpu_sample::CpuSample;
-use data::MachineFigures;
-use options::Options;
-use placement::{CpuPlacement, PlacementLatencies};
-use programs::{DriverProgram, Peer};
-use summary::{Measurement, Origin};
+use program::{BenchError, Program};
+use record::{Record, RecordError};
 
-/// Reasons why there are no figures.
-#[derive(Debug, thiserror::Error)]
-enum BenchError {
-    #[error(transparent)]
-    Ping(#[from] ping::PingError),
-    #[error(transparent)]
-    Program(#[from] programs::ProgramError),
-    #[error(transparent)]
-    Micro(#[from] micro::MicroError),
-    #[error(transparent)]
-    Data(#[from] data::DataError),
-    #[error(transparent)]
-    Check(#[from] check::CheckError),
-    #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
+/// Compare `fpgactl dma bench` on a simulated card with DPDK's software DMA device, and print a table in Markdown
+#[derive(Debug, Clone, Parser)]
+#[command(name = "cargo measure")]
+struct Options {
+    /// Also measure DPDK's software DMA device (needs libdpdk-dev and librte-dma-skeleton)
+    #[arg(long)]
+    peer: bool,
+    /// Number of pairs of runs for each size, direction and ring
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pairs: u16,
+    /// Operation sizes in bytes
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "64,512,4096,65536,1048576",
+        value_parser = clap::value_parser!(u32).range(1..=16 << 20))]
+    sizes: Vec<u32>,
+    /// Number of operations in flight
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=512))]
+    depth: u32,
+    /// CPUs of the submitting and of the copying thread
+    #[arg(long, value_name = "HOST,CARD", value_delimiter = ',', num_args = 2, default_value = "0,1")]
+    cpus: Vec<usize>,
+    /// Compare ratios of this machine with wide bounds, in at most 90 seconds: finds loss of speed. Exit status 3: it has one CPU only
+    #[arg(long, conflicts_with = "peer")]
+    check: bool,
+    /// fpgactl to measure, built with --release
+    #[arg(long, value_name = "FILE", default_value = "target/release/fpgactl")]
+    fpgactl: PathBuf,
 }
 
-impl BenchError {
-    const fn exit_status(&self) -> u8 {
-        match self {
-            // The exit status of a skipped task, as for a package.
-            Self::Check(check::CheckError::Cpus(ping::PingError::OneCpu)) => 3,
-            _ => 1,
-        }
-    }
+/// Parameters that are measured together.
+#[derive(Clone, Copy)]
+struct Cell {
+    ring: &'static str,
+    size: u32,
+    direction: &'static str,
 }
 
-fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
-    let target = root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target")));
-    if options.check {
-        let program = options.fpgactl.clone().unwrap_or_else(|| target.join("release/fpgactl"));
-        return Ok(check::run(&DriverProgram::existing(&program)?)?);
-    }
-    if !options.render {
-        let figures = measured(root, &target.join("bench"), options)?;
-        if !options.write {
-            let failed = |source| BenchError::File { path: root.to_owned(), source };
-            for (_, text) in pages::all(root, &[figures])
-                .map_err(failed)?
-                .into_iter()
-                .filter(|(path, _)| path.ends_with(".md"))
-            {
-                print!("{text}");
+/// One run of each program.
+struct Pair {
+    ours: Record,
+    peer: Option<Record>,
+}
+
+/// Median with minimum and maximum of what some pairs have, or `-`.
+fn spread(pairs: &[Pair], digits: usize, value: impl Fn(&Pair) -> Option<f64>) -> String {
+    let mut values: Vec<f64> = pairs.iter().filter_map(value).collect();
+    values.sort_by(f64::total_cmp);
+    let (Some(first), Some(median), Some(last)) =
+        (values.first(), values.get(values.len() / 2), values.last())
+    else {
+        return "-".to_owned();
+    };
+    format!("{median:.digits$} ({first:.digits$}-{last:.digits$})")
+}
+
+/// Row of the table.
+fn row(head: &str, pairs: &[Pair]) -> String {
+    let ratio = |of: fn(&Record) -> Option<f64>| {
+        move |pair: &Pair| Some(of(&pair.ours)? / pair.peer.as_ref().and_then(of)?)
+    };
+    [
+        head.to_owned(),
+        spread(pairs, 2, |pair| Some(pair.ours.gb_per_s)),
+        spread(pairs, 3, |pair| pair.ours.copy_share()),
+        spread(pairs, 2, ratio(|record| Some(record.ops_per_s))),
+        spread(pairs, 0, |pair| pair.ours.p50_ns),
+        spread(pairs, 0, |pair| pair.ours.p99_ns),
+        spread(pairs, 2, ratio(|record| record.p99_ns)),
+        spread(pairs, 1, |pair| pair.ours.cpu_ns_per_op),
+        spread(pairs, 2, ratio(|record| record.cpu_ns_per_op)),
+    ]
+    .join(" | ")
+}
+
+/// Runs each program once.
+fn run_pair(
+    ours: &Program,
+    peer: Option<&Program>,
+    cell: Cell,
+    options: &Options,
+) -> Result<Pair, BenchError> {
+    let &[host, card] = options.cpus.as_slice() else { return Err(BenchError::OneCpu) };
+    let (size, depth, pin) = (cell.size.to_string(), options.depth.to_string(), format!("{card},{host}"));
+    // The shortest operations need millions; otherwise the first ones distort the result. Long ones consist of copying alone.
+    let seconds = if cell.size <= 64 { "1.2" } else { "0.5" };
+    let samples = if cell.size <= 4096 { "100000" } else { "0" };
+    let amount = ["--depth", &depth, "--seconds", seconds, "--samples", samples, "--batches", "2000"];
+    let args = [
+        "--mode",
+        "poll",
+        "--channels",
+        "1",
+        "--pin",
+        &pin,
+        "--ring",
+        cell.ring,
+        "--direction",
+        cell.direction,
+    ];
+    let text = program::output(ours.bench(&[&args[..], &["--sizes", &size], &amount].concat()))?;
+    let ours = record::rows(&text)?.pop().ok_or(RecordError::NoResult)?;
+    let run = |peer: &Program| {
+        let text = program::output(peer.dpdk(host, card, &[&["--size", &size], &amount[..]].concat()))?;
+        Ok::<_, BenchError>(Record::of_peer(&text)?)
+    };
+    Ok(Pair { ours, peer: peer.map(run).transpose()? })
+}
+
+/// Measures and prints each row when it is complete.
+fn measure(root: &Path, options: &Options) -> Result<(), BenchError> {
+    let ours = Program::existing(&root.join(&options.fpgactl))?;
+    let peer = if options.peer { Some(Program::peer(root)?) } else { None };
+    println!(
+        "| size | direction | ring | GB/s | share of the copy limit | rate / DPDK's | median, ns | p99, ns | p99 / DPDK's | CPU time, ns | \
+         CPU time / DPDK's |\n|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    );
+    for ring in ["credit", "stop"] {
+        for size in options.sizes.iter().copied() {
+            for direction in ["h2c", "c2h"] {
+                let run = |_| run_pair(&ours, peer.as_ref(), Cell { ring, size, direction }, options);
+                let pairs = (0..options.pairs).map(run).collect::<Result<Vec<_>, _>>()?;
+                println!("| {} |", row(&format!("{size} | {direction} | {ring}"), &pairs));
             }
-            return Ok(());
         }
-        data::write(root, &figures)?;
-    }
-    let failed = |source| BenchError::File { path: root.to_owned(), source };
-    for (name, text) in pages::all(root, &data::read_all(root)?).map_err(failed)? {
-        let path = root.join(name);
-        std::fs::write(&path, text).map_err(|source| BenchError::File { path, source })?;
     }
     Ok(())
 }
 
-/// Measures this machine.
-fn measured(root: &Path, scratch: &Path, options: &Options) -> Result<MachineFigures, BenchError> {
-    let cpus = match options.cpus.as_deref() {
-        Some(&[host, card]) => [host, card],
-        _ => ping::first_two()?,
-    };
-    let limits = PlacementLatencies { near_ns: options.near, far_ns: options.far };
-    let setting = Setting { cpus, depth: options.depth, seconds: options.seconds, limits };
-    let (commit, mut facts) = (machine::commit(root), machine::machine(cpus));
-    let peer = if options.peer { Some(Peer::build(root, scratch)?) } else { None };
-    let mut measurement = Measurement::default();
-    let wanted = [options.pairs, options.tries].map(usize::from);
-    if !options.no_pairs {
-        let ours = match &options.fpgactl {
-            Some(program) => DriverProgram::existing(program)?,
-            None => DriverProgram::build(root)?,
-        };
-        facts.extend(machine::copy_routines(&ours.copy_choices()?));
-        let cells = options::cells(options);
-        let peer = peer.as_ref();
-        measurement.measured = measure::pairs(&setting, &cells, wanted, &ours, peer)?;
-        measurement.answered = measure::questions(&setting, wanted, &ours)?;
-        let pairs = measurement.measured.iter().flat_map(|measured| &measured.pairs);
-        let quickest = cost::quickest(pairs.flat_map(|pair| &pair.looks));
-        measurement.cost = cost::costs(&setting, &cells, wanted, &ours, peer, quickest)?;
-    }
-    if !options.no_micro {
-        let before = CpuSample::sample(cpus)?;
-        measurement.micro = micro::run(root, scratch)?;
-        measurement.micro_placement = CpuPlacement::of(&[before, CpuSample::sample(cpus)?], &limits);
-    }
-    facts.extend(machine::versions(root, peer.as_ref().map(|peer| peer.dpdk.as_str())));
-    let origin = Origin {
-        cpu: machine::short_cpu_name(&facts),
-        date: machine::today(),
-        commit,
-        command: options::command(options),
-        facts,
-    };
-    Ok(measurement.figures(origin, &setting))
-}
-
 fn main() -> ExitCode {
-    match run(&fpga_process::workspace_root(), &Options::parse()) {
+    let (root, options) = (fpga_process::workspace_root(), Options::parse());
+    let run = || {
+        let check = |program| check::run(&program);
+        if options.check {
+            Program::existing(&root.join(&options.fpgactl)).and_then(check)
+        } else {
+            measure(&root, &options)
+        }
+    };
+    match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("measure: {error}");
-            ExitCode::from(error.exit_status())
+            // A task that this machine cannot run has exit status 3, as a package.
+            ExitCode::from(if matches!(error, BenchError::OneCpu) { 3 } else { 1 })
         }
     }
 }

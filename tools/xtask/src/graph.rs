@@ -66,7 +66,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("fpga-process", &[]),
     ("vmtest", &["fpga-process"]),
-    ("fpga-bench", &["fpga-netsim", "fpga-process"]),
+    ("fpga-bench", &["fpga-process"]),
     ("xtask", &["fpga-host", "fpga-process", "fpga-register-map"]),
     ("fpga-tests", &["fpga-diag", "fpga-frames", "fpgactl", "fpga-netsim"]),
     ("fpga-examples", &["fpga-c", "fpga-driver", "fpga-frames", "fpga-register-map", "fpga-rtl"]),
