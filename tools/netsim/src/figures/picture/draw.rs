@@ -1,365 +1,358 @@
-//! Rendering of a picture as an SVG document. Each curve is a group of class `series` with its name as title; each entry of a legend a
-//! group of class `legend`. The document has a title and a description for screen readers.
+//! Drawing of a picture as an SVG document: panels in rows, then one legend for all of them, then the caption.
 
 use std::fmt::Write as _;
 
-use svg::node::element::Element;
-use svg::node::{Node, Text};
-
-use super::curve_style::{CurveStyle, Marker};
-use super::label::{Label, labels};
-use super::layout::{
-    AXIS_SIZE, CAPTION_SIZE, Entry, HEADING_SIZE, LEGEND_SIZE, Layout, NOTE_SIZE, PlacedPanel, SAMPLE,
-    Sample, TICK_SIZE, TITLE_SIZE, WIDTH, named,
-};
-use super::text::number;
-use super::{Curve, CurveKind, Panel, Picture, Scale};
+use super::{Curve, CurveKind, Extent, Panel, Picture, Scale};
 use crate::statistics::count;
 
+/// Width of a picture in units: four per millimetre of a paper's column.
+pub const WIDTH: f64 = 340.0;
+const MARGIN: f64 = 8.0;
+/// Font size: six points.
+const SIZE: f64 = 8.5;
+/// Line spacing.
+const LINE: f64 = 11.0;
+/// Space left of a plot, for numbers and the label of the axis.
+const LEFT: f64 = 48.0;
 /// Half the size of a marker.
-const RADIUS: f64 = 2.6;
-/// Half the length of the stroke across the end of an error bar.
-const CAP: f64 = 1.8;
-const FONT: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif";
-const GREY: &str = "#555555";
-const GRID: &str = "#dddddd";
+const RADIUS: f64 = 2.4;
+/// Length of a curve's sample in the legend.
+const SAMPLE: f64 = 26.0;
 const MARK: &str = "#b00000";
 
-/// Element with these attributes.
-macro_rules! node {
-    ($name:expr $(, $key:literal: $value:expr)*) => {{
-        let mut node = Element::new($name);
-        $(node.assign($key, $value);)*
-        node
-    }};
+/// Colours that people with any colour vision can distinguish (Okabe and Ito), without the yellow that is invisible on white paper.
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#7f7f7f"];
+/// Lengths of strokes and gaps.
+const DASHES: [&str; 8] =
+    ["none", "6 2", "1.5 1.7", "7 2 1.5 2", "3.2 1.6", "10 3", "5 1.6 1.5 1.6 1.5 1.6", "2 4"];
+/// Outlines of markers of radius 1, and whether they are filled. With the dash patterns, the first 64 curves differ without colour.
+const MARKERS: [(&[(f64, f64)], bool); 8] = [
+    (&[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)], true),
+    (&[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)], false),
+    (&[(0.0, -1.15), (1.05, 0.75), (-1.05, 0.75)], true),
+    (&[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)], false),
+    (&[(-0.9, -0.9), (0.9, 0.9), (0.0, 0.0), (-0.9, 0.9), (0.9, -0.9), (0.0, 0.0)], false),
+    (&[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)], true),
+    (&[(0.0, 1.15), (1.05, -0.75), (-1.05, -0.75)], false),
+    (&[(-1.2, 0.0), (1.2, 0.0), (0.0, 0.0), (0.0, -1.2), (0.0, 1.2), (0.0, 0.0)], false),
+];
+
+/// Line of text.
+#[derive(Clone, Debug)]
+pub(super) struct Words<'a> {
+    pub(super) text: &'a str,
+    pub(super) x: f64,
+    pub(super) y: f64,
+    /// `start`, `middle` or `end`.
+    pub(super) anchor: &'static str,
+    pub(super) bold: bool,
+    pub(super) size: f64,
+    /// Counter-clockwise, around its position.
+    pub(super) degrees: f64,
+    pub(super) fill: &'static str,
 }
 
-fn group(class: &str) -> Element {
-    node!("g", "class": class)
+impl<'a> Words<'a> {
+    fn at(text: &'a str, (x, y): (f64, f64), anchor: &'static str) -> Self {
+        Words { text, x, y, anchor, bold: false, size: SIZE, degrees: 0.0, fill: "#000000" }
+    }
+
+    /// Attributes of either form of the text.
+    pub(super) fn transform(&self) -> String {
+        format!("fill=\"{}\" transform=\"rotate({} {:.2} {:.2})\"", self.fill, -self.degrees, self.x, self.y)
+    }
 }
 
-/// Element that contains only text.
-fn words(name: &str, text: &str) -> Element {
-    let mut element = Element::new(name);
-    element.append(Text::new(text));
-    element
+/// Text element, for the fonts of the viewer.
+pub(super) fn element(words: &Words<'_>) -> String {
+    let weight = if words.bold { "bold" } else { "normal" };
+    format!(
+        "<text x=\"{:.2}\" y=\"{:.2}\" font-size=\"{}\" font-weight=\"{weight}\" text-anchor=\"{}\" {}>{}</text>\n",
+        words.x,
+        words.y,
+        words.size,
+        words.anchor,
+        words.transform(),
+        escaped(words.text)
+    )
 }
 
-/// A line of text; `anchor` is `start`, `middle` or `end`.
-fn text(text: &str, (x, y): (f64, f64), size: f64, anchor: &str) -> Element {
-    let mut element = words("text", text);
-    for (name, value) in
-        [("x", number(x)), ("y", number(y)), ("font-size", number(size)), ("text-anchor", anchor.to_owned())]
-    {
-        element.assign(name, value);
-    }
-    element
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Distance of the baseline below the middle of a line of text, as a fraction of the font size.
-const BASELINE: f64 = 0.35;
-
-fn line(points: &[(f64, f64)], colour: &str, thick: f64, dash: &str) -> Element {
-    let mut path = String::new();
-    for (place, (x, y)) in points.iter().enumerate() {
-        let _ = write!(path, "{}{},{}", if place == 0 { "M" } else { "L" }, number(*x), number(*y));
-    }
-    let mut element = node!("path", "d": path, "fill": "none", "stroke": colour,
-        "stroke-width": number(thick), "stroke-linejoin": "round");
-    if !dash.is_empty() {
-        element.assign("stroke-dasharray", dash);
-    }
-    element
-}
-
-fn marker(shape: Marker, (x, y): (f64, f64), colour: &str) -> Element {
-    let (path, filled) = shape.path(x, y, RADIUS);
-    let fill = if filled { colour } else { "#ffffff" };
-    node!("path", "class": "marker", "d": path, "fill": fill, "stroke": colour, "stroke-width": "1")
-}
-
-/// Marked point: an asterisk, which no curve uses.
-fn asterisk((x, y): (f64, f64)) -> Element {
-    let mut path = String::new();
-    for (dx, dy) in [(0.0, 1.0), (0.87, 0.5), (0.87, -0.5)] {
-        let (dx, dy): (f64, f64) = (dx * RADIUS * 1.6, dy * RADIUS * 1.6);
-        let _ = write!(path, "M{},{}L{},{}", number(x - dx), number(y - dy), number(x + dx), number(y + dy));
-    }
-    node!("path", "d": path, "fill": "none", "stroke": MARK, "stroke-width": "1.3")
-}
-
-pub(super) fn document(picture: &Picture) -> String {
-    let layout = Layout::of(picture);
-    let mut root = node!("svg", "xmlns": "http://www.w3.org/2000/svg",
-        "viewBox": format!("0 0 {} {}", number(WIDTH), number(layout.height)),
-        "width": number(WIDTH * 2.0), "height": number(layout.height * 2.0),
-        "role": "img", "aria-labelledby": "title description", "font-family": FONT);
-    let mut title = words("title", &picture.title);
-    title.assign("id", "title");
-    root.append(title);
-    let mut description = words("desc", &description(picture));
-    description.assign("id", "description");
-    root.append(description);
-    root.append(node!("rect", "width": number(WIDTH), "height": number(layout.height), "fill": "#ffffff"));
-    for (y, line) in &layout.title {
-        let mut title = text(line, (WIDTH / 2.0, *y), TITLE_SIZE, "middle");
-        title.assign("font-weight", "bold");
-        root.append(title);
-    }
-    for placed in &layout.panels {
-        root.append(panel(placed));
-    }
-    for entry in &layout.legend {
-        root.append(legend(entry));
-    }
-    for (y, line) in &layout.caption {
-        let mut caption = text(line, (8.0, *y), CAPTION_SIZE, "start");
-        caption.assign("fill", GREY);
-        root.append(caption);
-    }
-    format!("{root}\n")
-}
-
-fn panel(placed: &PlacedPanel<'_>) -> Element {
-    let mut all = group("panel");
-    let plot = placed.plot;
-    axes(placed, &mut all);
-    let markers = placed.markers(RADIUS);
-    let curves: Vec<(&Curve, &Vec<(f64, f64)>)> = placed.panel.drawn().zip(&markers).collect();
-    // Bands first, then lines, then markers. Solid lines are below the broken ones and visible through their gaps.
-    let mut bands = group("bands");
-    for (curve, _) in &curves {
-        if let Some(band) = band(placed, curve) {
-            bands.append(band);
+/// Breaks text at spaces into lines that fit in every sans-serif font.
+fn wrapped(text: &str, width: f64) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(last) = lines.last_mut() else { break };
+        if last.is_empty() || length(last) + length(word) + SIZE * 0.3 <= width {
+            last.push_str(if last.is_empty() { "" } else { " " });
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
         }
     }
-    all.append(bands);
-    let lines = curves.iter().filter(|(curve, _)| curve.style != CurveKind::Band);
-    let mut series: Vec<(bool, Element)> = lines.map(|(curve, at)| self::series(placed, curve, at)).collect();
-    series.sort_by_key(|(is_broken, _)| *is_broken);
-    series.into_iter().for_each(|(_, series)| all.append(series));
-    for (curve, at) in &curves {
-        let style = curve.look();
-        let Some(shape) = style.marker else { continue };
-        let mut group = group("markers");
-        for ((x, _), [value, _, low, high]) in at.iter().zip(&curve.points) {
-            if high > low {
-                let [low, high] = [low, high].map(|end| placed.at(*value, *end).1);
-                group.append(error_bar(*x, low, high, style.colour));
+    lines
+}
+
+/// Width of a text, tending to too wide.
+fn length(text: &str) -> f64 {
+    count(text.chars().count()) * SIZE * 0.52
+}
+
+/// Document under construction.
+struct Drawing<'a> {
+    body: String,
+    letters: &'a dyn Fn(&Words<'_>) -> String,
+}
+
+/// Returns a picture as SVG document, with texts as `letters` makes them.
+pub(super) fn document(picture: &Picture, letters: &dyn Fn(&Words<'_>) -> String) -> String {
+    let mut drawing = Drawing { body: String::new(), letters };
+    let mut y = drawing.paragraph(&picture.title, MARGIN, MARGIN, true);
+    let columns = picture.columns.clamp(1, 2);
+    let tall = [190.0, 118.0, 96.0][if picture.panels.len() < 2 { 0 } else { columns }];
+    let names = mark_names(picture);
+    let across = 2.0_f64.mul_add(-MARGIN, WIDTH) / count(columns);
+    for row in picture.panels.chunks(columns) {
+        let top = y;
+        for (column, panel) in row.iter().enumerate() {
+            let left = across.mul_add(count(column), MARGIN);
+            y = y.max(drawing.panel(panel, &names, [left, top, left + across, top + LINE * 1.5 + tall]));
+        }
+    }
+    y = drawing.legend(picture, y);
+    for text in &picture.caption {
+        y = drawing.paragraph(text, MARGIN, y, false);
+    }
+    let height = (y + MARGIN).ceil();
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{}\" height=\"{}\" role=\"img\" \
+         font-family=\"Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif\">\n<title>{}</title>\n<desc>{}</desc>\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n{}</svg>\n",
+        WIDTH * 2.0,
+        height * 2.0,
+        escaped(&picture.title),
+        escaped(&picture.caption.join(" ")),
+        drawing.body
+    )
+}
+
+impl Drawing<'_> {
+    fn text(&mut self, text: &str, at: (f64, f64), anchor: &'static str) {
+        self.words(&Words::at(text, at, anchor));
+    }
+
+    fn words(&mut self, words: &Words<'_>) {
+        self.body += &(self.letters)(words);
+    }
+
+    /// Text in lines from `top`; returns their end.
+    fn paragraph(&mut self, text: &str, left: f64, top: f64, bold: bool) -> f64 {
+        let mut y = top;
+        for text in wrapped(text, WIDTH - MARGIN - left) {
+            y += LINE;
+            let size = if bold { SIZE * 1.2 } else { SIZE };
+            self.words(&Words { bold, size, ..Words::at(&text, (left, y), "start") });
+        }
+        y + 4.0
+    }
+
+    fn path(&mut self, points: &[(f64, f64)], end: &str, attributes: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.body, "<path d=\"M{}{end}\" {attributes}/>", points.join("L"));
+    }
+
+    fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, width: f64) {
+        self.path(&[from, to], "", &format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\""));
+    }
+
+    /// Line of a curve, unless it has none.
+    fn curve(&mut self, curve: &Curve, points: &[(f64, f64)]) {
+        let (colour, dash) = (COLOURS[curve.colour % 8], DASHES[curve.colour % 8]);
+        let width = match curve.style {
+            CurveKind::Line => 1.3,
+            CurveKind::Thin => 0.8,
+            CurveKind::Band | CurveKind::Dots => return,
+        };
+        let line =
+            format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-dasharray=\"{dash}\"");
+        self.path(points, "", &line);
+    }
+
+    /// Marker of a curve, unless it has none.
+    fn marker(&mut self, curve: &Curve, (x, y): (f64, f64)) {
+        if !matches!(curve.style, CurveKind::Line | CurveKind::Dots) {
+            return;
+        }
+        let colour = COLOURS[curve.colour % 8];
+        let (shape, filled) = MARKERS[(curve.colour % 8 + curve.colour / 8) % 8];
+        let points: Vec<_> =
+            shape.iter().map(|(dx, dy)| (RADIUS.mul_add(*dx, x), RADIUS.mul_add(*dy, y))).collect();
+        self.path(
+            &points,
+            "Z",
+            &format!("fill=\"{}\" stroke=\"{colour}\"", if filled { colour } else { "#ffffff" }),
+        );
+    }
+
+    /// Marked point: a star and the number of its name in the legend.
+    fn mark(&mut self, number: usize, (x, y): (f64, f64)) {
+        for (dx, dy) in [(0.0, 4.0), (3.5, 2.0), (3.5, -2.0)] {
+            self.line((x - dx, y - dy), (x + dx, y + dy), MARK, 1.2);
+        }
+        let text = number.to_string();
+        self.words(&Words { bold: true, fill: MARK, ..Words::at(&text, (x + 5.0, y - 3.0), "start") });
+    }
+
+    /// Draws a panel, and returns its end.
+    fn panel(&mut self, panel: &Panel, names: &[&str], [left, top, right, bottom]: [f64; 4]) -> f64 {
+        let (plot_left, plot_right, plot_top) = (left + LEFT, right - 4.0, LINE.mul_add(1.5, top));
+        let middle = ((plot_left + plot_right) / 2.0, (plot_top + bottom) / 2.0);
+        let [(x_low, x_high), (y_low, y_high)] = ranges(panel);
+        let x_at = |place: f64| (place - x_low) / (x_high - x_low) * (plot_right - plot_left) + plot_left;
+        let y_at = |place: f64| ((place - y_low) / (y_high - y_low)).mul_add(plot_top - bottom, bottom);
+        let at = |x: f64, y: f64| {
+            (x_at(panel.x_scale.place(x)), y_at(panel.y_scale.place(y)).clamp(plot_top, bottom))
+        };
+        self.words(&Words { bold: true, ..Words::at(&panel.title, (middle.0, plot_top - 4.0), "middle") });
+        for tick in panel.y_scale.ticks(y_low, y_high, (bottom - plot_top) / 20.0) {
+            let y = y_at(tick);
+            self.line((plot_left, y), (plot_right, y), "#dddddd", 0.5);
+            self.text(&panel.y_scale.label(tick), (plot_left - 4.0, y + 3.0), "end");
+        }
+        let mut y = bottom + LINE;
+        for tick in panel.x_scale.ticks(x_low, x_high, (plot_right - plot_left) / 45.0) {
+            let (x, text) = (x_at(tick), panel.x_scale.label(tick));
+            self.line((x, plot_top), (x, bottom), "#dddddd", 0.5);
+            // Names are longer than numbers.
+            if let Scale::Names(_) = panel.x_scale {
+                self.words(&Words { degrees: 30.0, ..Words::at(&text, (x + 3.0, y - 3.0), "end") });
+                continue;
             }
+            self.text(&text, (x, y), "middle");
         }
-        at.iter().for_each(|at| group.append(marker(shape, *at, style.colour)));
-        all.append(group);
-    }
-    for mark in named(placed.panel) {
-        all.append(asterisk(placed.at(mark.x, mark.y)));
-    }
-    // Marks whose name is in the legend follow the curves' markers.
-    for at in markers.iter().skip(curves.len()).flatten() {
-        all.append(asterisk(*at));
-    }
-    for label in labels(placed, &markers, RADIUS) {
-        all.append(name(&label));
-    }
-    all.append(node!("rect",
-        "x": number(plot.left), "y": number(plot.top),
-        "width": number(plot.right - plot.left), "height": number(plot.bottom - plot.top),
-        "fill": "none", "stroke": "#000000", "stroke-width": "0.7"));
-    all
-}
-
-fn axes(placed: &PlacedPanel<'_>, all: &mut Element) {
-    let plot = placed.plot;
-    let panel = placed.panel;
-    if !panel.title.is_empty() {
-        let mut title =
-            text(&panel.title, ((plot.left + plot.right) / 2.0, plot.top - 5.0), HEADING_SIZE, "middle");
-        title.assign("font-weight", "bold");
-        all.append(title);
-    }
-    for tick in &placed.x_ticks {
-        all.append(line(&[(tick.at, plot.top), (tick.at, plot.bottom)], GRID, 0.5, ""));
-        for (row, words) in tick.lines.iter().enumerate() {
-            let y = (TICK_SIZE * 1.25).mul_add(count(row), plot.bottom + 3.0 + TICK_SIZE);
-            all.append(text(words, (tick.at, y), TICK_SIZE, "middle"));
+        if let Scale::Names(names) = panel.x_scale {
+            y += names.iter().map(|name| length(name)).fold(0.0, f64::max) / 2.0;
         }
-    }
-    for tick in &placed.y_ticks {
-        all.append(line(&[(plot.left, tick.at), (plot.right, tick.at)], GRID, 0.5, ""));
-        for words in &tick.lines {
-            let at = (plot.left - 4.0, TICK_SIZE.mul_add(BASELINE, tick.at));
-            all.append(text(words, at, TICK_SIZE, "end"));
-        }
-    }
-    let middle = ((plot.left + plot.right) / 2.0, (plot.top + plot.bottom) / 2.0);
-    all.append(text(&panel.x_label, (middle.0, placed.x_label), AXIS_SIZE, "middle"));
-    let mut label = text(&panel.y_label, (0.0, AXIS_SIZE * BASELINE), AXIS_SIZE, "middle");
-    label.assign(
-        "transform",
-        format!("translate({} {}) rotate(-90)", number(placed.y_label), number(middle.1)),
-    );
-    all.append(label);
-    for (y, words) in &placed.notes {
-        let mut note = text(words, (placed.cell.left + 3.0, *y), NOTE_SIZE, "start");
-        note.assign("font-style", "italic");
-        all.append(note);
-    }
-}
-
-/// Confidence band, if the curve has one.
-fn band(placed: &PlacedPanel<'_>, curve: &Curve) -> Option<Element> {
-    if !matches!(curve.style, CurveKind::Line | CurveKind::Band) {
-        return None;
-    }
-    let upper = curve.points.iter().map(|[x, _, _, high]| placed.at(*x, *high));
-    let lower = curve.points.iter().rev().map(|[x, _, low, _]| placed.at(*x, *low));
-    let corners: Vec<String> =
-        upper.chain(lower).map(|(x, y)| format!("{},{}", number(x), number(y))).collect();
-    let shade = if curve.style == CurveKind::Band { "0.16" } else { "0.25" };
-    let mut band =
-        node!("polygon", "points": corners.join(" "), "fill": curve.look().colour, "fill-opacity": shade);
-    if curve.style == CurveKind::Band {
-        let mut series = group("series");
-        // With an outline, because shades alone are the same in grey.
-        band.assign("stroke", curve.look().colour);
-        band.assign("stroke-width", "0.4");
-        band.assign("stroke-dasharray", OUTLINES.get(curve.colour % OUTLINES.len()).copied().unwrap_or(""));
-        series.append(words("title", &curve.name));
-        series.append(band);
-        return Some(series);
-    }
-    Some(band)
-}
-
-/// Interval of a point: a bar with a stroke across each end.
-fn error_bar(x: f64, low: f64, high: f64, colour: &str) -> Element {
-    let mut path = format!("M{},{}L{},{}", number(x), number(low), number(x), number(high));
-    for end in [low, high] {
-        let _ = write!(path, "M{},{}L{},{}", number(x - CAP), number(end), number(x + CAP), number(end));
-    }
-    node!("path", "class": "interval", "d": path, "fill": "none", "stroke": colour, "stroke-width": "0.7")
-}
-
-/// Dash patterns of bands' outlines.
-const OUTLINES: [&str; 4] = ["1 1", "4 1", "2 3", "4 1 1 1"];
-
-/// Line of a curve, and whether it has gaps.
-fn series(placed: &PlacedPanel<'_>, curve: &Curve, markers: &[(f64, f64)]) -> (bool, Element) {
-    let mut series = group("series");
-    let style = curve.look();
-    series.append(words("title", &curve.name));
-    if let Some(dash) = style.dash {
-        let points: Vec<(f64, f64)> = curve.points.iter().map(|[x, y, ..]| placed.at(*x, *y)).collect();
-        series.append(line(&points, style.colour, thick(&style), dash));
-    }
-    let shape = style.marker.map_or_else(String::new, |marker| format!("{marker:?}"));
-    series.assign("data-marker", shape);
-    series.assign(
-        "data-points",
-        if markers.is_empty() { curve.points.len() } else { markers.len() }.to_string(),
-    );
-    (style.dash.is_some_and(|dash| !dash.is_empty()), series)
-}
-
-const fn thick(style: &CurveStyle) -> f64 {
-    if style.thin { 0.9 } else { 1.3 }
-}
-
-/// Name of a marked point.
-fn name(label: &Label) -> Element {
-    let mut all = group("label");
-    let (end, is_far) = label.end();
-    if is_far {
-        all.append(line(&[label.of, end], MARK, 0.5, "1 1"));
-    }
-    let at = (label.at.0, NOTE_SIZE.mul_add(BASELINE, label.at.1));
-    // White margin around the letters, to separate them from the grid lines: an element of its own below the text, because not every
-    // renderer supports `paint-order`.
-    let mut margin = text(&label.text, at, NOTE_SIZE, "start");
-    for (name, value) in
-        [("fill", "#ffffff"), ("stroke", "#ffffff"), ("stroke-width", "2"), ("aria-hidden", "true")]
-    {
-        margin.assign(name, value);
-    }
-    all.append(margin);
-    let mut words = text(&label.text, at, NOTE_SIZE, "start");
-    words.assign("fill", MARK);
-    all.append(words);
-    all
-}
-
-fn legend(entry: &Entry<'_>) -> Element {
-    let mut all = group("legend");
-    let (from, to) = ((entry.x, entry.y), (entry.x + SAMPLE, entry.y));
-    let middle = (entry.x + SAMPLE / 2.0, entry.y);
-    match entry.what {
-        Sample::Curve(curve) => {
-            let style = curve.look();
-            if curve.style == CurveKind::Band {
-                let mut sample = node!("rect",
-                    "x": number(from.0), "y": number(from.1 - 3.5), "width": number(SAMPLE), "height": "7",
-                    "fill": style.colour, "fill-opacity": "0.16", "stroke": style.colour, "stroke-width": "0.4");
-                let outline = OUTLINES.get(curve.colour % OUTLINES.len()).copied().unwrap_or("");
-                sample.assign("stroke-dasharray", outline);
-                all.append(sample);
+        y += LINE;
+        self.text(&panel.x_label, (middle.0, y), "middle");
+        self.words(&Words { degrees: 90.0, ..Words::at(&panel.y_label, (left + SIZE, middle.1), "middle") });
+        let frame =
+            [(plot_left, plot_top), (plot_right, plot_top), (plot_right, bottom), (plot_left, bottom)];
+        self.path(&frame, "Z", "fill=\"none\" stroke=\"#000000\" stroke-width=\"0.7\"");
+        let curves: Vec<&Curve> = panel.drawn().collect();
+        for curve in &curves {
+            let upper = curve.points.iter().map(|[x, _, _, high]| at(*x, *high));
+            let lower = curve.points.iter().rev().map(|[x, _, low, _]| at(*x, *low));
+            if matches!(curve.style, CurveKind::Line | CurveKind::Band) {
+                let band = format!("fill=\"{}\" fill-opacity=\"0.2\"", COLOURS[curve.colour % 8]);
+                self.path(&upper.chain(lower).collect::<Vec<_>>(), "Z", &band);
             }
-            if let Some(dash) = style.dash {
-                all.append(line(&[from, to], style.colour, thick(&style), dash));
-            }
-            if let Some(shape) = style.marker {
-                all.append(marker(shape, middle, style.colour));
-            }
+            self.curve(curve, &curve.points.iter().map(|[x, y, ..]| at(*x, *y)).collect::<Vec<_>>());
         }
-        Sample::Mark(_) => all.append(asterisk(middle)),
-    }
-    let at = (to.0 + 5.0, LEGEND_SIZE.mul_add(BASELINE, entry.y));
-    all.append(text(entry.what.name(), at, LEGEND_SIZE, "start"));
-    all
-}
-
-/// Description of the picture in words: the quantities on the axes, the ends of each curve, and the caption.
-fn description(picture: &Picture) -> String {
-    let mut words = String::new();
-    for panel in &picture.panels {
-        if !panel.title.is_empty() {
-            let _ = write!(words, "{}: ", panel.title);
-        }
-        let _ = write!(words, "{} over {}{}.", panel.y_label, panel.x_label, logarithmic(panel));
-        for curve in panel.drawn() {
-            let _ = write!(words, " {}: {}.", curve.name, ends(panel, curve));
+        for (number, curve) in curves.iter().enumerate() {
+            // Side by side, so that coinciding curves can be counted.
+            let aside = (count(number) - count(curves.len() - 1) / 2.0) * RADIUS;
+            for [x, value, low, high] in &curve.points {
+                let (x, y) = at(*x, *value);
+                let (x, low, high) =
+                    ((x + aside).clamp(plot_left, plot_right), at(0.0, *low).1, at(0.0, *high).1);
+                if matches!(curve.style, CurveKind::Line | CurveKind::Dots) && high < low {
+                    self.line((x, low), (x, high), COLOURS[curve.colour % 8], 0.7);
+                }
+                self.marker(curve, (x, y));
+            }
         }
         for mark in &panel.marks {
-            let (x, y) = spoken(panel, mark.x, mark.y);
-            let _ = write!(words, " Marked: {} ({y} at {x}).", mark.name);
+            let number = names.iter().position(|name| *name == mark.name).unwrap_or(0);
+            self.mark(number + 1, at(mark.x, mark.y));
         }
         for note in panel.all_notes() {
-            let _ = write!(words, " {note}");
+            for line in wrapped(&note, right - left) {
+                y += LINE;
+                self.text(&line, (left, y), "start");
+            }
         }
-        words.push(' ');
+        y + 6.0
     }
-    words.push_str(&picture.caption.join(" "));
-    words.trim_end().to_owned()
+
+    /// Draws the legend of all panels below `top`, and returns its end.
+    fn legend(&mut self, picture: &Picture, top: f64) -> f64 {
+        let mut curves: Vec<&Curve> = Vec::new();
+        for curve in picture.panels.iter().flat_map(Panel::drawn).filter(|curve| !curve.name.is_empty()) {
+            if !curves.iter().any(|known| {
+                (&known.name, known.colour, known.style) == (&curve.name, curve.colour, curve.style)
+            }) {
+                curves.push(curve);
+            }
+        }
+        let marks = mark_names(picture);
+        let names = curves.iter().map(|curve| curve.name.as_str()).chain(marks.iter().copied());
+        let widest = names.clone().map(length).fold(0.0, f64::max) + SAMPLE + 14.0;
+        let columns = (1..4).rev().find(|columns| widest * count(*columns) <= WIDTH - MARGIN).unwrap_or(1);
+        let mut y = top + LINE;
+        for (number, name) in names.enumerate() {
+            let x = widest.mul_add(count(number % columns), MARGIN);
+            y += if number > 0 && number % columns == 0 { LINE } else { 0.0 };
+            let (from, to, middle) = ((x, y - 3.0), (x + SAMPLE, y - 3.0), (x + SAMPLE / 2.0, y - 3.0));
+            match curves.get(number) {
+                Some(curve) if curve.style == CurveKind::Band => {
+                    self.line(from, to, &format!("{}33", COLOURS[curve.colour % 8]), 7.0);
+                }
+                Some(curve) => {
+                    self.curve(curve, &[from, to]);
+                    self.marker(curve, middle);
+                }
+                None => self.mark(number - curves.len() + 1, middle),
+            }
+            self.text(name, (x + SAMPLE + 5.0, y), "start");
+        }
+        y + 6.0
+    }
 }
 
-fn logarithmic(panel: &Panel) -> &'static str {
-    if panel.y_scale == Scale::Decades { " (logarithmic scale)" } else { "" }
+/// Names of marked points, each once.
+fn mark_names(picture: &Picture) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for mark in picture.panels.iter().flat_map(|panel| &panel.marks) {
+        if !names.contains(&mark.name.as_str()) {
+            names.push(&mark.name);
+        }
+    }
+    names
 }
 
-fn spoken(panel: &Panel, x: f64, y: f64) -> (String, String) {
-    // Points of a category may be drawn beside its position.
-    let x = if let Scale::Names(_) = panel.x_scale { x.round() } else { x };
-    (panel.x_scale.label(panel.x_scale.place(x)), panel.y_scale.label(panel.y_scale.place(y)))
-}
-
-fn ends(panel: &Panel, curve: &Curve) -> String {
-    let spoken = |[x, y, ..]: &[f64; 4]| spoken(panel, *x, *y);
-    if let Scale::Names(_) = panel.x_scale {
-        let all: Vec<String> = curve.points.iter().map(spoken).map(|(x, y)| format!("{y} for {x}")).collect();
-        return all.join(", ");
-    }
-    match (curve.points.first().map(spoken), curve.points.last().map(spoken)) {
-        (Some((x, y)), Some((to_x, to_y))) if x != to_x => format!("from {y} at {x} to {to_y} at {to_x}"),
-        (Some((x, y)), _) => format!("{y} at {x}"),
-        (None, _) => "no points".to_owned(),
-    }
+/// Ranges of the axes, in positions.
+fn ranges(panel: &Panel) -> [(f64, f64); 2] {
+    let points = || panel.drawn().flat_map(|curve| &curve.points);
+    let span = |scale: Scale, values: &mut dyn Iterator<Item = f64>, from_zero: bool, margin: f64| {
+        let range = (f64::INFINITY, f64::NEG_INFINITY);
+        let places = values.filter(|value| value.is_finite()).map(|value| scale.place(value));
+        let (low, high) = places.fold(range, |(low, high), place| (low.min(place), high.max(place)));
+        if low > high {
+            return (0.0, 1.0);
+        }
+        let is_zero = from_zero && scale == Scale::Linear && low >= 0.0;
+        let (low, high) = scale.widened(if is_zero { 0.0 } else { low }, high);
+        let margin = ((high - low) * margin).max(1e-6);
+        (if is_zero { 0.0 } else { low - margin }, high + margin)
+    };
+    let marks = &panel.marks;
+    let mut xs = points().map(|[x, ..]| *x).chain(marks.iter().map(|mark| mark.x));
+    let ys = points().flat_map(|[_, y, low, high]| [*y, *low, *high]);
+    let mut ys = ys.chain(marks.iter().map(|mark| mark.y));
+    let x = match panel.x_scale {
+        Scale::Names(names) => (-0.5, count(names.len()) - 0.5),
+        scale => span(scale, &mut xs, false, 0.08),
+    };
+    let y = match panel.y_extent {
+        Extent::Between(low, high) => (panel.y_scale.place(low), panel.y_scale.place(high)),
+        Extent::FromZero => span(panel.y_scale, &mut ys, true, 0.05),
+        Extent::Data => span(panel.y_scale, &mut ys, false, 0.05),
+    };
+    [x, y].map(|(low, high)| if high > low { (low, high) } else { (low - 0.5, low + 0.5) })
 }

@@ -1,21 +1,15 @@
 //! Pictures of curves as SVG: panels with axes, confidence bands, marked points, a legend and a caption.
 //!
-//! A picture is [`WIDTH`] units wide: one column of a paper (85 mm, 4 units per millimetre), with text of at least 6 points at that width.
-//! It is shown at twice that size. Curves differ in colour, dash pattern and marker, so that they are distinct in grey. Coinciding markers
-//! are drawn side by side, and labels of single points are placed clear of the curves.
+//! A picture is [`WIDTH`] units wide: one column of a paper (85 mm, 4 units per millimetre), with text of 6 points at that width. It is shown
+//! at twice that size. Curves differ in colour, dash pattern and marker, so that they are distinct in grey. The markers of the curves of a
+//! panel are side by side, so that coinciding curves can be counted.
 
-mod curve_style;
 mod draw;
-mod label;
-mod layout;
 #[cfg(feature = "png")]
 mod raster;
 mod scale;
 
-mod text;
-
-pub use curve_style::{CurveStyle, Marker};
-pub use layout::WIDTH;
+pub use draw::WIDTH;
 #[cfg(feature = "png")]
 pub use raster::{PIXELS_PER_UNIT, PngError};
 pub use scale::binary;
@@ -90,7 +84,7 @@ pub enum Scale {
 pub struct Curve {
     /// Name in the legend.
     pub name: String,
-    /// Number of its colour, dash pattern and marker ([`CurveStyle`]). Curves with the same number belong together and differ in `style`.
+    /// Number of its colour, dash pattern and marker. Curves with the same number belong together and differ in `style`.
     pub colour: usize,
     /// Kind of drawing.
     pub style: CurveKind,
@@ -120,7 +114,7 @@ pub struct Mark {
     pub x: f64,
     /// y coordinate.
     pub y: f64,
-    /// Name. If several marks of a panel share it, it stands once in the legend.
+    /// Name: beside the point stands its number in the legend.
     pub name: String,
 }
 
@@ -155,12 +149,6 @@ impl Curve {
         }
         self
     }
-
-    /// Its colour, dash pattern and marker.
-    #[must_use]
-    pub const fn look(&self) -> CurveStyle {
-        CurveStyle::of(self.colour, self.style)
-    }
 }
 
 impl Mark {
@@ -190,7 +178,7 @@ impl Picture {
     /// Returns the picture as an SVG document.
     #[must_use]
     pub fn svg(&self) -> String {
-        draw::document(self)
+        draw::document(self, &draw::element)
     }
 
     /// Returns the picture as a PNG image of [`PIXELS_PER_UNIT`] pixels per unit: 406 dots per inch in a paper's column. Its font is built in,
@@ -200,9 +188,69 @@ impl Picture {
     /// [`PngError`].
     #[cfg(feature = "png")]
     pub fn png(&self) -> Result<Vec<u8>, PngError> {
-        raster::png(&self.svg())
+        raster::png(self)
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    /// Curves that coincide, one of which is empty, and a mark.
+    fn crowded() -> Picture {
+        let curve = |number: usize| {
+            let points = (0_u32..6).map(|x| (f64::from(x), f64::from(x * x), 0.5));
+            Curve::new(format!("curve {number} < &"), number).points(points)
+        };
+        let mut panel = Panel { x_label: "x".to_owned(), y_label: "y".to_owned(), ..Panel::default() };
+        panel.curves = (0..3).map(curve).chain([Curve::new("without points", 9)]).collect();
+        panel.marks = vec![Mark::new(2.0, 4.0, "published")];
+        Picture {
+            title: "Crowded".to_owned(),
+            caption: vec!["A caption.".to_owned()],
+            columns: 1,
+            panels: vec![panel],
+        }
+    }
+
+    #[test]
+    fn svg_explains_each_curve_and_mark_once() {
+        let svg = crowded().svg();
+        for words in
+            ["curve 0 &lt; &amp;", "curve 2 &lt; &amp;", "published", "without points: not shown, no"]
+        {
+            assert_eq!(svg.matches(&format!(">{words}")).count(), 1, "{words}: {svg}");
+        }
+        assert_eq!(svg.matches("stroke-width=\"1.3\"").count(), 6, "three curves and their samples");
+        let xs: Vec<&str> =
+            svg.lines().filter(|line| line.contains("stroke-width=\"0.7\"") && line.contains('L')).collect();
+        assert_eq!(
+            xs.iter().collect::<std::collections::BTreeSet<_>>().len(),
+            xs.len(),
+            "intervals are side by side"
+        );
+    }
+
+    #[test]
+    fn svg_axis_starts_at_zero_or_data() {
+        let mut picture = crowded();
+        let points = (0_u32..3).map(|x| (f64::from(x), 100.0 + f64::from(x), 0.0));
+        picture.panels[0].curves = vec![Curve::new("high", 0).points(points)];
+        picture.panels[0].marks.clear();
+        assert!(picture.svg().contains(">0</text>"));
+        picture.panels[0].x_scale = Scale::Names(&["a", "b", "c"]);
+        picture.panels[0].y_extent = Extent::Data;
+        let svg = picture.svg();
+        assert!(
+            !svg.contains(">0</text>") && svg.contains(">102</text>") && svg.contains(">b</text>"),
+            "{svg}"
+        );
+    }
+
+    #[test]
+    fn size_labels_use_largest_binary_unit() {
+        for (size, text) in [(512, "512 B"), (32 << 10, "32 KiB"), (16 << 20, "16 MiB"), (1 << 30, "1 GiB")] {
+            assert_eq!(binary(size), text);
+        }
+    }
+}
