@@ -3,7 +3,6 @@
 mod clos;
 mod feedback;
 mod files;
-mod goodput;
 mod impaired;
 mod incast;
 mod networks;

@@ -1,4 +1,4 @@
-//! Ten thousand random transfers; `cargo xtask soak` runs a million.
+//! Ten thousand random transfers; the program `soak` runs a million.
 #![expect(clippy::panic, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netsim::soak::{FaultMix, SoakOptions, SoakTotals};

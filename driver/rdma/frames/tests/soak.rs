@@ -1,6 +1,6 @@
 //! Many frames over a lossy network, with subscribers that join, leave, stall and fail, from publishers that end with and without notice.
 //! Every frame carries its number and a checksum, and every number is either seen or missing. `FPGA_FRAMES` is the number of frames
-//! (2,000), `FPGA_SEED` the seed; `cargo xtask streams --in-process` runs ten million.
+//! (2,000), `FPGA_SEED` the seed; ten million are a long run.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use crate::stream::bed;

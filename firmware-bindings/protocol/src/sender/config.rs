@@ -38,7 +38,7 @@ pub struct SenderConfig {
     /// On a path with loss and reordering, use about two and a half times the bandwidth-delay product of the link. With
     /// 0.5 % loss and a reordering of 64 packets, 256 entries keep 0.96 of the goodput of the same link without either
     /// where the product is 32 packets (80 Gbit/s, 0.8 us one way), and 0.74 where it is 390 packets (10 us); there
-    /// 1024 entries keep 0.86 and more (`fpga-netsim`, `--bin goodput`). The default is no larger because each entry
+    /// 1024 entries keep 0.86 and more (tests of `fpga-netsim`). The default is no larger because each entry
     /// needs space for its answer in the host's event ring, which has 4096 entries for a quarter as many packets.
     pub op_entries: u32,
     /// Generation bits of an op number, 1..=16 (default 16).

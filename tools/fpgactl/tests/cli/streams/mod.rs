@@ -3,7 +3,7 @@
 //! carries its number and a CRC-32C. Each subscriber reports every few milliseconds, so that at most the frames of the last few
 //! milliseconds before a kill are not counted.
 //!
-//! `FPGA_FRAMES` is the number of frames to check (1000), `FPGA_SEED` the seed of the events; `cargo xtask streams` runs ten million.
+//! `FPGA_FRAMES` is the number of frames to check (1000), `FPGA_SEED` the seed of the events; ten million take 20 minutes.
 //! SIGINT ends a run with the figures so far.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 #![expect(clippy::panic, reason = "in a test, a panic is the failure report")]
