@@ -14,7 +14,6 @@ mod guards;
 mod link;
 mod names;
 mod partition;
-mod prose;
 mod protocol_document;
 mod raw_channel;
 mod recovery;

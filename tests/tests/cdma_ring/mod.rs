@@ -2,30 +2,29 @@
 #![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
 
-mod broken;
 mod drop_and_abort;
-mod errors;
 mod interleavings;
 mod interrupts;
 mod realignment;
+mod upload;
 mod work;
 
 pub(crate) use std::time::Duration;
 
 pub(crate) use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaCompletion, CdmaError, CdmaRing, CdmaRingOptions, CdmaSegment,
-    DescriptorPath, NetworkInterface, OpenOptions, Ticket, WaitMode, WaitOptions,
+    DescriptorPath, Ticket, WaitMode, WaitOptions,
     errors::{CdmaFaultCause, CdmaRingError, CdmaSubmitError},
 };
 pub(crate) use fpga_registers::cdma::{CdmaBlock, Cdmasr};
 pub(crate) use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 pub(crate) use fpga_ring::cdma_ring::{CdmaRefusalReason, CdmaRingConfigError};
-pub(crate) use fpga_sim::{CardFailure, SimNetwork};
+pub(crate) use fpga_sim::SimNetwork;
 pub(crate) use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, open_with, peek, poke,
-    register, seeded, with_channels,
+    DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, peek, poke, register,
+    seeded, with_channels,
 };
-pub(crate) use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
+pub(crate) use fpga_tests::fault_injecting::FaultInjectingBackend;
 pub(crate) use fpga_tests::{TIMEOUT, bytes};
 pub(crate) use proptest::prelude::*;
 

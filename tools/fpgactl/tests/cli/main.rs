@@ -31,4 +31,3 @@ mod terminal;
 mod top;
 mod transfer;
 mod transport;
-mod wording;
