@@ -3,7 +3,6 @@
 //! | File | Reader |
 //! |---|---|
 //! | `src/generated.rs` | the Rust packages |
-//! | `driver/rdma/frames/subscriber/src/contract.rs` | the software subscriber, which has no dependencies |
 //! | `map/ni.md` | people |
 //! | `map/ni.canonical` | the checksum, and builders of a bitstream |
 //!
@@ -13,7 +12,6 @@ mod canonical;
 mod contract;
 mod manual;
 mod rust;
-mod subscriber;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +73,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GenerateError> {
     Ok(())
 }
 
-fn outputs(root: &Path) -> Result<[Output; 4], GenerateError> {
+fn outputs(root: &Path) -> Result<[Output; 3], GenerateError> {
     let path = root.join(MAP);
     let yaml = fs::read_to_string(&path).map_err(|source| GenerateError::File {
         action: "read",
@@ -89,7 +87,6 @@ fn outputs(root: &Path) -> Result<[Output; 4], GenerateError> {
     let checksum = crc_fast::crc32_iscsi(canonical.as_bytes());
     Ok([
         Output { path: "firmware-bindings/src/generated.rs", text: rust::text(&contract, checksum) },
-        Output { path: "driver/rdma/frames/subscriber/src/contract.rs", text: subscriber::text(&contract) },
         Output { path: "firmware-bindings/map/ni.md", text: manual::text(&contract, checksum) },
         Output { path: "firmware-bindings/map/ni.canonical", text: canonical },
     ])
@@ -110,7 +107,6 @@ mod tests {
         let package = home.path().join("firmware-bindings");
         fs::create_dir_all(package.join("src")).unwrap();
         fs::create_dir_all(package.join("map")).unwrap();
-        fs::create_dir_all(home.path().join("driver/rdma/frames/subscriber/src")).unwrap();
         fs::copy(fpga_process::workspace_root().join(MAP), home.path().join(MAP)).unwrap();
         let check = Options { check: true };
         assert!(matches!(run(home.path(), &check), Err(GenerateError::Stale { .. })));

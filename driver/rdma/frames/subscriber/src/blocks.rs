@@ -4,8 +4,8 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::crc::crc32c;
 use crate::fields::{Reader, Writer};
+use fpga_firmware::crc::crc32c;
 
 /// Version of the blocks and of the bootstrap.
 pub const VERSION: u16 = 4;
@@ -163,14 +163,14 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> [u8; BLOCK] {
         let mut out = Writer(Vec::with_capacity(BLOCK));
         out.put(&MAGIC).u16(VERSION).u16(CREDIT).u64(self.key);
         out.u32(self.consumed).u32(self.leaving.into()).u32(self.heard);
         out.0.resize(BLOCK - 4, 0);
         let crc = crc32c(&out.0);
         out.u32(crc);
-        out.0
+        out.0.first_chunk().copied().unwrap_or([0; BLOCK])
     }
 }
 

@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::blocks::VERSION;
-use crate::crc::crc32c;
 use crate::error::JoinError;
 use crate::fields::{Reader, Writer};
+use fpga_firmware::crc::crc32c;
 
 const MAGIC: [u8; 8] = *b"FPGAFRMS";
 const HEADER_LENGTH: usize = 16;

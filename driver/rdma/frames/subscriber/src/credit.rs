@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::blocks::Credit;
-use crate::contract::SUPERSEDED;
+use fpga_firmware::wire::NackReason;
+
+use crate::blocks::{BLOCK, Credit};
 use crate::fields::Writer;
 use crate::node::Identity;
 use crate::packet::{self, SinglePacket, is_passing};
@@ -15,7 +16,7 @@ const MAX_TIMEOUT: Duration = Duration::from_millis(320);
 
 #[derive(Debug)]
 struct Flight {
-    payload: Vec<u8>,
+    payload: [u8; BLOCK],
     tries: u8,
     /// Time of the next repetition.
     again: Instant,
@@ -31,7 +32,7 @@ pub(crate) enum Outcome {
     /// The publisher has received the leave message.
     Left,
     /// The window is closed: reason of the refusal.
-    Closed(u8),
+    Closed(NackReason),
     /// The publisher's card knows this later incarnation of the node.
     Superseded(u32),
 }
@@ -113,20 +114,20 @@ impl CreditSender {
 
     /// Handles an answer of the publisher. `None`: it does not end the credit in flight.
     pub(crate) fn answered(&mut self, answer: packet::Answer, incarnation: u32) -> Option<Outcome> {
-        if answer.reason == SUPERSEDED && answer.peer_incarnation == incarnation {
+        if answer.reason == Some(NackReason::Superseded) && answer.peer_incarnation == incarnation {
             self.flight = None;
             return Some(Outcome::Superseded(answer.op));
         }
         let is_ours = answer.op == self.number && answer.peer_incarnation == incarnation;
-        if !is_ours || is_passing(answer.reason) {
+        if !is_ours || answer.reason.is_some_and(is_passing) {
             return None;
         }
         let flight = self.flight.take()?;
         Some(match answer.reason {
             // A window that is closed after the leave message was closed by it.
             _ if flight.leaving => Outcome::Left,
-            0 => Outcome::Arrived,
-            reason => Outcome::Closed(reason),
+            None => Outcome::Arrived,
+            Some(reason) => Outcome::Closed(reason),
         })
     }
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fpga_firmware::NodeId;
+use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
+
 use crate::blocks::BLOCK_BYTES;
 use crate::bootstrap::{Conversation, Offer, is_waiting};
-use crate::contract::{NODE_ANY, PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
 use crate::credit::CreditSender;
 use crate::error::JoinError;
 use crate::fields::{Writer, is_before};
@@ -92,7 +94,7 @@ impl Subscriber {
         let failed = |cause| JoinError::Socket { local, cause };
         let incarnation = options.incarnation.unwrap_or_else(next_incarnation);
         let (mut talk, offer) = Conversation::begin(publisher, options.node, incarnation, until)?;
-        if offer.node == NODE_ANY || offer.node == options.node {
+        if offer.node == NodeId::ANY.get() || offer.node == options.node {
             return Err(JoinError::Option { what: "node", expected: "a number that no other node has" });
         }
         let (peer_incarnation, packet_size_log2) = greet(&socket, options, incarnation, &offer, until)?;
@@ -136,7 +138,7 @@ impl Subscriber {
 }
 
 const fn check(options: &SubscriberOptions) -> Result<(), JoinError> {
-    if options.node == NODE_ANY {
+    if options.node == NodeId::ANY.get() {
         return Err(JoinError::Option { what: "node", expected: "0 to 4294967294" });
     }
     if !options.slots.is_power_of_two() || options.slots > MAX_SLOTS {

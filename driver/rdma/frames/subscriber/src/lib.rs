@@ -1,8 +1,8 @@
 //! Subscriber of frame streams for programs on any operating system: a receiving node in software, over UDP.
 //!
 //! The publisher is `fpga_frames::Publisher` on a card whose network link speaks UDP. This package takes the place of a card at the other
-//! end: it acknowledges packets, writes them into its own memory, returns credits, and delivers frames with explicit gaps. It uses the
-//! standard library alone.
+//! end: it acknowledges packets, writes them into its own memory, returns credits, and delivers frames with explicit gaps. Besides the
+//! standard library it uses the packet formats of `fpga-firmware`.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -27,7 +27,7 @@
 //! | Module | Content |
 //! |---|---|
 //! | `join`, `bootstrap` | link, conversation over TCP |
-//! | `packet`, `blocks`, `crc`, `fields` | formats |
+//! | `packet`, `blocks`, `fields` | formats |
 //! | `node` | receiving node: what a card's network interface does |
 //! | `slots`, `credit`, `stream` | state of a stream |
 //! | `subscriber` | public types, the receiving thread |
@@ -35,8 +35,6 @@
 
 mod blocks;
 mod bootstrap;
-mod contract;
-mod crc;
 mod credit;
 mod error;
 mod fields;

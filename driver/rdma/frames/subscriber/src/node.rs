@@ -13,9 +13,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::contract::{PACKET_SIZE_LOG2_MAX, SEGMENT_PACKETS_MAX};
+use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, SEGMENT_PACKETS_MAX};
+use fpga_firmware::wire::NackReason as Refusal;
+
 use crate::fields::{Writer, is_before};
-use crate::packet::{self, Common, Data, Refusal, Start};
+use crate::packet::{self, Common, Data, Start};
 use crate::slots::Memory;
 
 /// Maximum number of early packets.

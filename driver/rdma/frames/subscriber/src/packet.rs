@@ -1,39 +1,33 @@
 //! Datagrams of a network link between cards: a wrapper of 16 bytes, and one packet of the wire format.
 //!
-//! Layouts: "Link" and "Wire formats" in the manual of the network interface (`firmware-bindings/map/ni.md`) and
-//! `driver/sim/src/link.rs`. All integers are little-endian. Only the packets that a subscriber sends or receives are known here.
+//! The packets are those of `fpga_firmware::wire`; the wrapper is described in `driver/sim/src/link.rs`. Only the packets that a subscriber
+//! sends or receives are known here.
 
-use crate::contract::{
-    ACK, BAD_PACKET, BUSY, DATA, ECHO, ESCAPE_FULL, HELLO, HELLO_REPLY, MARKED, NACK, NO_NOTICE, NODE_ANY,
-    NOT_READY, NOTIFY_RECEIVER, SEGMENT_DONE, SEGMENT_PACKETS_MAX, START, VIOLATION, WIRE_VERSION,
+use fpga_firmware::generated::{Capabilities, SEGMENT_PACKETS_MAX};
+use fpga_firmware::wire::{
+    self, Ack, CRC_LENGTH, Control, DataHeader, EncodeError, Flags, Hello, MAX_CONTROL_LENGTH, Nack,
+    NackReason, START_HEADER_LENGTH, SegmentDone, StartFields, WIRE_VERSION,
 };
-use crate::crc::crc32c;
+use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_registers::CardAddr;
+
+use crate::blocks::BLOCK;
 use crate::fields::{Reader, Writer};
 
 const WRAPPER_MAGIC: [u8; 4] = *b"FPLK";
 const WRAPPER_VERSION: u8 = 1;
-const WRAPPER_LENGTH: usize = 16;
-/// Path identifier: the byte after the flags.
-const PATH: u16 = 0xff00;
 
 /// Bit of the registry scheme in the set of schemes of a HELLO.
 const REGISTRY_SCHEME: u32 = 1;
 /// Time in microseconds for which a silent sender's entries are kept: no sender gives up later.
 const REGISTRY_TIMEOUT_US: u32 = u32::MAX;
-
-/// Reason of a negative acknowledgement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Refusal {
-    Busy = BUSY,
-    EscapeFull = ESCAPE_FULL,
-    Violation = VIOLATION,
-    BadPacket = BAD_PACKET,
-}
+/// Maximum length of a packet that is sent: a START packet with a block, which is longer than those without payload.
+const MAX_SENT: usize = START_HEADER_LENGTH + BLOCK + CRC_LENGTH;
+const _: () = assert!(MAX_SENT >= MAX_CONTROL_LENGTH);
 
 /// Whether the refusal passes, so that the packet is retransmitted: registry or event ring full.
-pub(crate) const fn is_passing(reason: u8) -> bool {
-    matches!(reason, BUSY | ESCAPE_FULL | NOT_READY)
+pub(crate) const fn is_passing(reason: NackReason) -> bool {
+    matches!(reason, NackReason::Busy | NackReason::EscapeFull | NackReason::NotReady)
 }
 
 /// Source, destination and incarnation of a packet.
@@ -42,6 +36,13 @@ pub(crate) struct Common {
     pub(crate) source: u32,
     pub(crate) destination: u32,
     pub(crate) incarnation: u32,
+}
+
+impl Common {
+    const fn with(self, flags: Flags, path: u8) -> wire::Common {
+        let (source, destination) = (NodeId::new(self.source), NodeId::new(self.destination));
+        wire::Common { source, destination, incarnation: Incarnation::new(self.incarnation), flags, path }
+    }
 }
 
 /// Additional fields of a START packet.
@@ -68,8 +69,9 @@ pub(crate) struct Data<'a> {
     pub(crate) packet_size_log2: u8,
     /// The receiver posts a notification.
     pub(crate) notify: bool,
-    /// Flags and path of the answer.
-    pub(crate) way: u16,
+    /// Path of the answer, and whether it reports a mark.
+    pub(crate) path: u8,
+    pub(crate) marked: bool,
     pub(crate) start: Option<Start>,
     pub(crate) payload: &'a [u8],
 }
@@ -79,8 +81,8 @@ pub(crate) struct Data<'a> {
 pub(crate) struct Answer {
     pub(crate) op: u32,
     pub(crate) peer_incarnation: u32,
-    /// 0: positive.
-    pub(crate) reason: u8,
+    /// `None`: positive.
+    pub(crate) reason: Option<NackReason>,
 }
 
 /// Packet that concerns a subscriber.
@@ -104,88 +106,74 @@ pub(crate) fn parse(datagram: &[u8]) -> Option<(Common, Packet<'_>)> {
         return None;
     }
     let (length, source, destination) = (wrapper.u16()?, wrapper.u32()?, wrapper.u32()?);
-    let (body, crc) = wrapper.0.split_last_chunk::<4>()?;
-    if usize::from(length) != wrapper.0.len() || crc32c(body) != u32::from_le_bytes(*crc) {
+    if usize::from(length) != wrapper.0.len() {
         return None;
     }
-    let mut reader = Reader(body);
-    let (version, kind, flags) = (reader.u8()?, reader.u8()?, reader.u16()?);
-    let common = Common { source: reader.u32()?, destination: reader.u32()?, incarnation: reader.u32()? };
-    let is_named = common.source != NODE_ANY && common.destination != NODE_ANY;
-    if version != WIRE_VERSION || (common.source, common.destination) != (source, destination) || !is_named {
-        return None;
-    }
-    let packet = match kind {
-        DATA | START => Packet::Data(data(&mut reader, kind == START, flags)?),
-        ACK | NACK => {
-            let (op, _transfer, _segment) = (reader.u32()?, reader.u32()?, reader.u32()?);
-            let (peer_incarnation, _tries, reason) = (reader.u32()?, reader.u8()?, reader.u8()?);
-            // An acknowledgement has a number of senders there.
-            let reason = if kind == ACK { 0 } else { reason };
-            if kind == NACK && reason == 0 {
-                return None;
-            }
-            Packet::Answer(Answer { op, peer_incarnation, reason })
-        }
-        HELLO => Packet::Hello,
-        HELLO_REPLY => {
-            let (packet_size_log2, _version, _mask) = (reader.u8()?, reader.u8()?, reader.u16()?);
-            let (_capabilities, schemes) = (reader.u32()?, reader.u32()?);
-            Packet::HelloReply { packet_size_log2, registry: schemes & REGISTRY_SCHEME != 0 }
-        }
-        _ => Packet::Other,
+    let (common, packet) = match wire::Packet::parse(wrapper.0).ok()? {
+        wire::Packet::Data(found) => (found.common(), Packet::Data(data(&found))),
+        wire::Packet::Control(control) => (control.common(), of_control(&control)),
+        wire::Packet::Message(message) => (message.common(), Packet::Other),
+        wire::Packet::Link(link) => (link.common, Packet::Other),
     };
-    Some((common, packet))
+    let is_wrapped = (common.source.get(), common.destination.get()) == (source, destination);
+    is_wrapped.then_some((Common { source, destination, incarnation: common.incarnation.get() }, packet))
 }
 
-fn data<'a>(reader: &mut Reader<'a>, is_start: bool, flags: u16) -> Option<Data<'a>> {
-    let (transfer, oldest_live) = (reader.u32()?, reader.u32()?);
-    let (segment, segment_count) = (reader.u32()?, reader.u32()?);
-    let (address, key, op) = (reader.u64()?, reader.u64()?, reader.u32()?);
-    let (length, tries, packet_size_log2) = (reader.u16()?, reader.u8()?, reader.u8()?);
-    let start = if is_start {
-        let (base, segment_length, packets) = (reader.u64()?, reader.u32()?, reader.u16()?);
-        let _reserved = reader.u16()?;
-        let (transfer_base, transfer_length) = (reader.u64()?, reader.u64()?);
-        Some(Start { base, segment_length, packets, transfer_base, transfer_length })
-    } else {
-        None
-    };
-    let payload = reader.0;
-    let is_whole = payload.len() == usize::from(length) && length != 0;
-    let notify = flags & NO_NOTICE == 0;
-    let data = Data {
-        transfer,
-        oldest_live,
+fn of_control(control: &Control) -> Packet<'static> {
+    match control {
+        Control::Ack(ack) => {
+            let (op, peer_incarnation) = (ack.op.get(), ack.peer_incarnation.get());
+            Packet::Answer(Answer { op, peer_incarnation, reason: None })
+        }
+        Control::Nack(nack) => {
+            let (op, peer_incarnation) = (nack.op.get(), nack.peer_incarnation.get());
+            Packet::Answer(Answer { op, peer_incarnation, reason: Some(nack.reason) })
+        }
+        Control::Hello(_) => Packet::Hello,
+        Control::HelloReply(hello) => Packet::HelloReply {
+            packet_size_log2: hello.packet_size_log2,
+            registry: hello.schemes & REGISTRY_SCHEME != 0,
+        },
+        _ => Packet::Other,
+    }
+}
+
+fn data<'a>(found: &wire::Data<'a>) -> Data<'a> {
+    let DataHeader { common, transfer, oldest_live, segment, segment_count, address, key, op, tries, .. } =
+        found.header();
+    Data {
+        transfer: transfer.get(),
+        oldest_live: oldest_live.get(),
         segment,
         segment_count,
-        address,
+        address: address.get(),
         key,
-        op,
+        op: op.get(),
         tries,
-        packet_size_log2,
-        notify,
-        way: flags & PATH | if flags & MARKED == 0 { 0 } else { ECHO },
-        start,
-        payload,
-    };
-    is_whole.then_some(data)
+        packet_size_log2: found.packet_size_log2(),
+        notify: !common.flags.contains(Flags::NO_NOTICE),
+        path: common.path,
+        marked: common.flags.contains(Flags::MARKED),
+        start: found.start().map(|start| Start {
+            base: start.base.get(),
+            segment_length: start.segment_length,
+            packets: start.packets,
+            transfer_base: start.transfer_base.get(),
+            transfer_length: start.transfer_length,
+        }),
+        payload: found.payload(),
+    }
 }
 
-/// Replaces `out` by a datagram with one packet, whose fields `fill` appends.
-fn encode(out: &mut Writer, common: Common, kind: u8, flags: u16, fill: impl FnOnce(&mut Writer)) {
+/// Replaces `out` by a datagram with the packet that `encode` writes.
+fn wrap(out: &mut Writer, common: Common, encode: impl FnOnce(&mut [u8]) -> Result<usize, EncodeError>) {
+    let mut packet = [0; MAX_SENT];
+    let length = encode(&mut packet);
+    debug_assert!(length.is_ok(), "the packets of this module are valid: {length:?}");
+    let packet = packet.get(..length.unwrap_or(0)).unwrap_or_default();
     out.0.clear();
-    out.put(&WRAPPER_MAGIC).u8(WRAPPER_VERSION).u8(0).u16(0).u32(common.source).u32(common.destination);
-    out.u8(WIRE_VERSION).u8(kind).u16(flags);
-    out.u32(common.source).u32(common.destination).u32(common.incarnation);
-    fill(out);
-    let crc = crc32c(out.0.get(WRAPPER_LENGTH..).unwrap_or_default());
-    out.u32(crc);
-    // At most a START packet with a block of 64 bytes.
-    let length = u16::try_from(out.0.len() - WRAPPER_LENGTH).unwrap_or(u16::MAX);
-    if let Some(place) = out.0.get_mut(6..8) {
-        place.copy_from_slice(&length.to_le_bytes());
-    }
+    out.put(&WRAPPER_MAGIC).u8(WRAPPER_VERSION).u8(0).u16(u16::try_from(packet.len()).unwrap_or(0));
+    out.u32(common.source).u32(common.destination).put(packet);
 }
 
 /// Encodes the answer to a DATA or START packet of `peer_incarnation`; without a reason an acknowledgement.
@@ -194,28 +182,62 @@ pub(crate) fn answer(
     common: Common,
     to: &Data<'_>,
     peer_incarnation: u32,
-    reason: Option<Refusal>,
+    reason: Option<NackReason>,
 ) {
-    let kind = if reason.is_some() { NACK } else { ACK };
-    encode(out, common, kind, to.way, |out| {
-        out.u32(to.op).u32(to.transfer).u32(to.segment).u32(peer_incarnation);
-        out.u8(to.tries).u8(reason.map_or(0, |reason| reason as u8)).u16(0);
-    });
+    let header = common.with(if to.marked { Flags::ECHO } else { Flags::NONE }, to.path);
+    let (op, transfer, segment, tries) =
+        (OpNumber::new(to.op), TransferId::new(to.transfer), to.segment, to.tries);
+    let peer_incarnation = Incarnation::new(peer_incarnation);
+    let (senders, delay) = (0, 0);
+    let control = match reason {
+        None => Control::Ack(Ack {
+            common: header,
+            op,
+            transfer,
+            segment,
+            peer_incarnation,
+            tries,
+            senders,
+            delay,
+        }),
+        Some(reason) => Control::Nack(Nack {
+            common: header,
+            op,
+            transfer,
+            segment,
+            peer_incarnation,
+            tries,
+            reason,
+            delay,
+        }),
+    };
+    wrap(out, common, |bytes| control.encode(bytes));
 }
 
 /// Encodes the report that every packet of the segment of `to` is in memory.
 pub(crate) fn segment_done(out: &mut Writer, common: Common, to: &Data<'_>, peer_incarnation: u32) {
-    encode(out, common, SEGMENT_DONE, 0, |out| {
-        out.u32(to.transfer).u32(to.segment).u32(peer_incarnation).u32(0);
-    });
+    let done = SegmentDone {
+        common: common.with(Flags::NONE, 0),
+        transfer: TransferId::new(to.transfer),
+        segment: to.segment,
+        peer_incarnation: Incarnation::new(peer_incarnation),
+    };
+    wrap(out, common, |bytes| Control::SegmentDone(done).encode(bytes));
 }
 
 /// Encodes a HELLO, or the reply to one.
 pub(crate) fn hello(out: &mut Writer, common: Common, packet_size_log2: u8, is_reply: bool) {
-    encode(out, common, if is_reply { HELLO_REPLY } else { HELLO }, 0, |out| {
-        out.u8(packet_size_log2).u8(WIRE_VERSION).u16(SEGMENT_PACKETS_MAX);
-        out.u32(0).u32(REGISTRY_SCHEME).u32(REGISTRY_TIMEOUT_US);
-    });
+    let hello = Hello {
+        common: common.with(Flags::NONE, 0),
+        packet_size_log2,
+        wire_version: WIRE_VERSION,
+        mask_bits: SEGMENT_PACKETS_MAX,
+        capabilities: Capabilities::from_bits(0),
+        schemes: REGISTRY_SCHEME,
+        registry_timeout_us: REGISTRY_TIMEOUT_US,
+    };
+    let control = if is_reply { Control::HelloReply(hello) } else { Control::Hello(hello) };
+    wrap(out, common, |bytes| control.encode(bytes));
 }
 
 /// Transfer that is one packet.
@@ -230,15 +252,30 @@ pub(crate) struct SinglePacket {
 }
 
 /// Encodes a transfer of one packet that notifies the receiver.
-pub(crate) fn single(out: &mut Writer, common: Common, packet: &SinglePacket, payload: &[u8]) {
-    // Callers send blocks of 64 bytes.
-    let length = u16::try_from(payload.len()).unwrap_or(u16::MAX);
-    encode(out, common, START, NOTIFY_RECEIVER, |out| {
-        out.u32(packet.transfer).u32(packet.transfer).u32(0).u32(1).u64(packet.address).u64(packet.key);
-        out.u32(packet.op).u16(length).u8(packet.tries).u8(packet.packet_size_log2);
-        out.u64(packet.address).u32(length.into()).u16(1).u16(0);
-        out.u64(packet.address).u64(length.into()).put(payload);
-    });
+pub(crate) fn single(out: &mut Writer, common: Common, packet: &SinglePacket, payload: &[u8; BLOCK]) {
+    #[expect(clippy::cast_possible_truncation, reason = "64 bytes")]
+    let length = BLOCK as u32;
+    let (address, transfer) = (CardAddr::new(packet.address), TransferId::new(packet.transfer));
+    let header = DataHeader {
+        common: common.with(Flags::NOTIFY_RECEIVER, 0),
+        transfer,
+        oldest_live: transfer,
+        segment: 0,
+        segment_count: 1,
+        address,
+        key: packet.key,
+        op: OpNumber::new(packet.op),
+        tries: packet.tries,
+        packet_size_log2: packet.packet_size_log2,
+        start: Some(StartFields {
+            base: address,
+            segment_length: length,
+            packets: 1,
+            transfer_base: address,
+            transfer_length: length.into(),
+        }),
+    };
+    wrap(out, common, |bytes| header.encode(payload, bytes));
 }
 
 #[cfg(test)]

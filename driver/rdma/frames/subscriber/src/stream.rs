@@ -111,7 +111,7 @@ impl Stream {
                 match credit.and_then(|credit| credit.answered(answer, identity.incarnation)) {
                     Some(Outcome::Left) => self.left = true,
                     Some(Outcome::Closed(reason)) if self.ended.is_none() => {
-                        self.failed = Some(StreamError::Removed { reason });
+                        self.failed = Some(StreamError::Removed { reason: reason.value() });
                     }
                     Some(Outcome::Superseded(newest)) => {
                         self.failed = Some(StreamError::Superseded { newest });

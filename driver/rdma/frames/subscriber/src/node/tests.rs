@@ -25,7 +25,8 @@ fn packet(transfer: u32, index: u64, payload: &[u8]) -> Data<'_> {
         tries: 1,
         packet_size_log2: 6,
         notify: true,
-        way: 0,
+        path: 0,
+        marked: false,
         start: (index == 0).then_some(start),
         payload,
     }
@@ -79,7 +80,7 @@ fn node_contradicting_and_foreign_packets_are_refused() {
         (Data { start: Some(Start { base: 320, ..good.start.unwrap() }), ..good }, Refusal::BadPacket),
         (Data { segment_count: 9, segment: 4, start: Some(outside), ..good }, Refusal::Violation),
     ] {
-        assert_eq!(answers(&mut node, &bad), [(REFUSED, reason as u8)], "{bad:?}");
+        assert_eq!(answers(&mut node, &bad), [(REFUSED, reason.value())], "{bad:?}");
     }
     let mut kinds = Vec::new();
     let earlier = Common { incarnation: 8, ..FROM };
@@ -87,7 +88,7 @@ fn node_contradicting_and_foreign_packets_are_refused() {
     assert_eq!(kinds, [REFUSED]);
     // A slot with a reader is not written.
     let taken = node.memory.take(1).unwrap();
-    assert_eq!(answers(&mut node, &good), [(REFUSED, Refusal::Violation as u8)]);
+    assert_eq!(answers(&mut node, &good), [(REFUSED, Refusal::Violation.value())]);
     node.memory.give_back(1, taken);
     assert_eq!(answers(&mut node, &good), [ACKNOWLEDGED]);
     assert!(node.notices.is_empty());
