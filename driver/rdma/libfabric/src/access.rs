@@ -3,14 +3,13 @@
 use crate::code::Code;
 use crate::endpoint::Endpoint;
 use crate::endpoint_core::posted;
-use crate::entry::{array, call, structure, to_u64};
+use crate::entry::{array, calls, structure, to_u64};
 use crate::object::borrow;
 use crate::posting::{Flags, Posting, Transmission, one, several};
 use crate::sys::{EINVAL, FI_READ, FI_RMA, FI_WRITE, FiMsgRma, FiOpsRma, FidEp};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use fpga_messages::{AccessRequest, CompletionKind, HostRanges, RemoteRange};
-use libc::iovec;
 
 pub(crate) static ACCESS: FiOpsRma = FiOpsRma {
     read,
@@ -79,115 +78,44 @@ fn of_message(message: *const FiMsgRma, flags: u64) -> Result<Access, Code> {
     Ok(Access { immediate: message.data, flags: Flags::Call(flags), ..plain })
 }
 
-unsafe extern "C" fn read(
-    endpoint: *mut FidEp,
-    buffer: *mut c_void,
-    length: usize,
-    _descriptor: *mut c_void,
-    peer: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| access(endpoint, CompletionKind::Read, &plain(one(buffer, length)?, peer, address, key, context)))
-}
+calls! {
+    read(endpoint, into, length, _descriptor, peer, address, key, context) {
+        access(endpoint, CompletionKind::Read, &plain(one(into, length)?, peer, address, key, context))
+    }
 
-unsafe extern "C" fn readv(
-    endpoint: *mut FidEp,
-    ranges: *const iovec,
-    _descriptors: *mut *mut c_void,
-    count: usize,
-    peer: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
+    readv(endpoint, ranges, _descriptors, count, peer, address, key, context) {
         access(endpoint, CompletionKind::Read, &plain(several(ranges, count)?, peer, address, key, context))
-    })
-}
+    }
 
-unsafe extern "C" fn readmsg(endpoint: *mut FidEp, message: *const FiMsgRma, flags: u64) -> isize {
-    call(|| access(endpoint, CompletionKind::Read, &of_message(message, flags)?))
-}
+    readmsg(endpoint, access_message, flags) {
+        access(endpoint, CompletionKind::Read, &of_message(access_message, flags)?)
+    }
 
-unsafe extern "C" fn write(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    _descriptor: *mut c_void,
-    peer: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
+    write(endpoint, buffer, length, _descriptor, peer, address, key, context) {
         access(endpoint, CompletionKind::Write, &plain(one(buffer, length)?, peer, address, key, context))
-    })
-}
+    }
 
-unsafe extern "C" fn writev(
-    endpoint: *mut FidEp,
-    ranges: *const iovec,
-    _descriptors: *mut *mut c_void,
-    count: usize,
-    peer: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
+    writev(endpoint, ranges, _descriptors, count, peer, address, key, context) {
         access(endpoint, CompletionKind::Write, &plain(several(ranges, count)?, peer, address, key, context))
-    })
-}
+    }
 
-unsafe extern "C" fn writemsg(endpoint: *mut FidEp, message: *const FiMsgRma, flags: u64) -> isize {
-    call(|| access(endpoint, CompletionKind::Write, &of_message(message, flags)?))
-}
+    writemsg(endpoint, access_message, flags) {
+        access(endpoint, CompletionKind::Write, &of_message(access_message, flags)?)
+    }
 
-unsafe extern "C" fn inject(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    peer: u64,
-    address: u64,
-    key: u64,
-) -> isize {
-    call(|| {
+    inject(endpoint, buffer, length, peer, address, key) {
         let plain = plain(one(buffer, length)?, peer, address, key, null_mut());
         access(endpoint, CompletionKind::Write, &Access { flags: Flags::Inject, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn writedata(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    _descriptor: *mut c_void,
-    immediate: u64,
-    peer: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
+    writedata(endpoint, buffer, length, _descriptor, immediate, peer, address, key, context) {
         let plain = plain(one(buffer, length)?, peer, address, key, context);
         access(endpoint, CompletionKind::Write, &Access { immediate, has_immediate: true, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn injectdata(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    immediate: u64,
-    peer: u64,
-    address: u64,
-    key: u64,
-) -> isize {
-    call(|| {
+    injectdata(endpoint, buffer, length, immediate, peer, address, key) {
         let plain = plain(one(buffer, length)?, peer, address, key, null_mut());
         let access_request = Access { immediate, has_immediate: true, flags: Flags::Inject, ..plain };
         access(endpoint, CompletionKind::Write, &access_request)
-    })
+    }
 }

@@ -5,7 +5,7 @@ use crate::code::Code;
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::endpoint_core::posted;
-use crate::entry::{array, call, check_flags, set, structure, to_u64};
+use crate::entry::{array, call, calls, check_flags, set, structure, to_u64};
 use crate::info::MAX_ATOMIC;
 use crate::object::borrow;
 use crate::posting::{Flags, Posting, Transmission, values};
@@ -173,185 +173,81 @@ fn of_message(call: AtomicKind, message: *const FiMsgAtomic, flags: u64) -> Resu
     Ok(Operation { flags: Flags::Call(flags), remote_count: Some(remote.count), ..plain })
 }
 
-unsafe extern "C" fn write(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    count: usize,
-    _descriptor: *mut c_void,
-    peer: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    operation: c_int,
-    context: *mut c_void,
-) -> isize {
-    let target = Target(peer, address, key, datatype, operation);
-    call(|| execute(endpoint, &plain(AtomicKind::Write, Parts::one(buffer, count), &target, context)))
-}
+calls! {
+    write(endpoint, buffer, count, _descriptor, peer, address, key, datatype, operation, context) {
+        let target = Target(peer, address, key, datatype, operation);
+        execute(endpoint, &plain(AtomicKind::Write, Parts::one(buffer, count), &target, context))
+    }
 
-unsafe extern "C" fn writev(
-    endpoint: *mut FidEp,
-    ranges: *const FiIoc,
-    _descriptors: *mut *mut c_void,
-    count: usize,
-    peer: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    operation: c_int,
-    context: *mut c_void,
-) -> isize {
-    let target = Target(peer, address, key, datatype, operation);
-    call(|| execute(endpoint, &plain(AtomicKind::Write, Parts::several(ranges, count)?, &target, context)))
-}
+    writev(endpoint, operands, _descriptors, count, peer, address, key, datatype, operation, context) {
+        let target = Target(peer, address, key, datatype, operation);
+        execute(endpoint, &plain(AtomicKind::Write, Parts::several(operands, count)?, &target, context))
+    }
 
-unsafe extern "C" fn writemsg(endpoint: *mut FidEp, message: *const FiMsgAtomic, flags: u64) -> isize {
-    call(|| execute(endpoint, &of_message(AtomicKind::Write, message, flags)?))
-}
+    writemsg(endpoint, atomic_message, flags) {
+        execute(endpoint, &of_message(AtomicKind::Write, atomic_message, flags)?)
+    }
 
-unsafe extern "C" fn inject(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    count: usize,
-    peer: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    operation: c_int,
-) -> isize {
-    let target = Target(peer, address, key, datatype, operation);
-    call(|| {
+    inject(endpoint, buffer, count, peer, address, key, datatype, operation) {
+        let target = Target(peer, address, key, datatype, operation);
         let plain = plain(AtomicKind::Write, Parts::one(buffer, count), &target, null_mut());
         execute(endpoint, &Operation { flags: Flags::Inject, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn readwrite(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    count: usize,
-    _descriptor: *mut c_void,
-    result: *mut c_void,
-    _result_descriptor: *mut c_void,
-    peer: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    operation: c_int,
-    context: *mut c_void,
-) -> isize {
-    let target = Target(peer, address, key, datatype, operation);
-    call(|| {
+    readwrite(
+        endpoint, buffer, count, _descriptor, result, _result_descriptor, peer, address, key, datatype,
+        operation, context
+    ) {
+        let target = Target(peer, address, key, datatype, operation);
         let plain = plain(AtomicKind::Fetch, Parts::one(buffer, count), &target, context);
         execute(endpoint, &Operation { result: Parts::one(result, count), ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn readwritev(
-    endpoint: *mut FidEp,
-    ranges: *const FiIoc,
-    _descriptors: *mut *mut c_void,
-    count: usize,
-    results: *mut FiIoc,
-    _result_descriptors: *mut *mut c_void,
-    result_count: usize,
-    peer: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    operation: c_int,
-    context: *mut c_void,
-) -> isize {
-    let target = Target(peer, address, key, datatype, operation);
-    call(|| {
-        let operand = if operation == FI_ATOMIC_READ { Parts::NONE } else { Parts::several(ranges, count)? };
+    readwritev(
+        endpoint, operands, _descriptors, count, results, _result_descriptors, result_count, peer, address, key,
+        datatype, operation, context
+    ) {
+        let target = Target(peer, address, key, datatype, operation);
+        let operand = if operation == FI_ATOMIC_READ { Parts::NONE } else { Parts::several(operands, count)? };
         let plain = plain(AtomicKind::Fetch, operand, &target, context);
         execute(endpoint, &Operation { result: Parts::several(results, result_count)?, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn readwritemsg(
-    endpoint: *mut FidEp,
-    message: *const FiMsgAtomic,
-    results: *mut FiIoc,
-    _result_descriptors: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> isize {
-    call(|| {
-        let plain = of_message(AtomicKind::Fetch, message, flags)?;
+    readwritemsg(endpoint, atomic_message, results, _result_descriptors, result_count, flags) {
+        let plain = of_message(AtomicKind::Fetch, atomic_message, flags)?;
         execute(endpoint, &Operation { result: Parts::several(results, result_count)?, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn compwrite(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    count: usize,
-    _descriptor: *mut c_void,
-    compare: *const c_void,
-    _compare_descriptor: *mut c_void,
-    result: *mut c_void,
-    _result_descriptor: *mut c_void,
-    peer: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    operation: c_int,
-    context: *mut c_void,
-) -> isize {
-    let target = Target(peer, address, key, datatype, operation);
-    call(|| {
+    compwrite(
+        endpoint, buffer, count, _descriptor, compare, _compare_descriptor, result, _result_descriptor, peer,
+        address, key, datatype, operation, context
+    ) {
+        let target = Target(peer, address, key, datatype, operation);
         let plain = plain(AtomicKind::Compare, Parts::one(buffer, count), &target, context);
         let (compare, result) = (Parts::one(compare, count), Parts::one(result, count));
         execute(endpoint, &Operation { compare, result, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn compwritev(
-    endpoint: *mut FidEp,
-    ranges: *const FiIoc,
-    _descriptors: *mut *mut c_void,
-    count: usize,
-    compares: *const FiIoc,
-    _compare_descriptors: *mut *mut c_void,
-    compare_count: usize,
-    results: *mut FiIoc,
-    _result_descriptors: *mut *mut c_void,
-    result_count: usize,
-    peer: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    operation: c_int,
-    context: *mut c_void,
-) -> isize {
-    let target = Target(peer, address, key, datatype, operation);
-    call(|| {
-        let plain = plain(AtomicKind::Compare, Parts::several(ranges, count)?, &target, context);
+    compwritev(
+        endpoint, operands, _descriptors, count, compares, _compare_descriptors, compare_count, results,
+        _result_descriptors, result_count, peer, address, key, datatype, operation, context
+    ) {
+        let target = Target(peer, address, key, datatype, operation);
+        let plain = plain(AtomicKind::Compare, Parts::several(operands, count)?, &target, context);
         let (compare, result) =
             (Parts::several(compares, compare_count)?, Parts::several(results, result_count)?);
         execute(endpoint, &Operation { compare, result, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn compwritemsg(
-    endpoint: *mut FidEp,
-    message: *const FiMsgAtomic,
-    compares: *const FiIoc,
-    _compare_descriptors: *mut *mut c_void,
-    compare_count: usize,
-    results: *mut FiIoc,
-    _result_descriptors: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> isize {
-    call(|| {
-        let plain = of_message(AtomicKind::Compare, message, flags)?;
+    compwritemsg(
+        endpoint, atomic_message, compares, _compare_descriptors, compare_count, results, _result_descriptors,
+        result_count, flags
+    ) {
+        let plain = of_message(AtomicKind::Compare, atomic_message, flags)?;
         let (compare, result) =
             (Parts::several(compares, compare_count)?, Parts::several(results, result_count)?);
         execute(endpoint, &Operation { compare, result, ..plain })
-    })
+    }
 }
 
 /// Number of values of one operation, if the type has it.

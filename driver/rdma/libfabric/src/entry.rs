@@ -158,3 +158,46 @@ pub(crate) fn to_u64(number: usize) -> u64 {
 pub(crate) fn to_count(number: usize) -> isize {
     isize::try_from(number).unwrap_or(isize::MAX)
 }
+
+/// Defines functions that libfabric calls, in the frame of [`call`]. The type of an argument follows from its name, which has an underscore
+/// in front if the provider does not use it.
+macro_rules! calls {
+    ($($name:ident($($argument:ident),* $(,)?) $body:block)*) => {$(
+        unsafe extern "C" fn $name($($argument: $crate::entry::argument!($argument)),*) -> isize {
+            $crate::entry::call(|| $body)
+        }
+    )*};
+}
+
+macro_rules! argument {
+    (endpoint) => { *mut $crate::sys::FidEp };
+    // Memory that is read, and that is written.
+    (buffer) => { *const core::ffi::c_void };
+    (compare) => { *const core::ffi::c_void };
+    (into) => { *mut core::ffi::c_void };
+    (result) => { *mut core::ffi::c_void };
+    (ranges) => { *const libc::iovec };
+    (operands) => { *const $crate::sys::FiIoc };
+    (compares) => { *const $crate::sys::FiIoc };
+    (results) => { *mut $crate::sys::FiIoc };
+    (message) => { *const $crate::sys::FiMsg };
+    (tagged_message) => { *const $crate::sys::FiMsgTagged };
+    (access_message) => { *const $crate::sys::FiMsgRma };
+    (atomic_message) => { *const $crate::sys::FiMsgAtomic };
+    (context) => { *mut core::ffi::c_void };
+    (_descriptor) => { *mut core::ffi::c_void };
+    (_compare_descriptor) => { *mut core::ffi::c_void };
+    (_result_descriptor) => { *mut core::ffi::c_void };
+    (_descriptors) => { *mut *mut core::ffi::c_void };
+    (_compare_descriptors) => { *mut *mut core::ffi::c_void };
+    (_result_descriptors) => { *mut *mut core::ffi::c_void };
+    (length) => { usize };
+    (count) => { usize };
+    (compare_count) => { usize };
+    (result_count) => { usize };
+    (datatype) => { core::ffi::c_int };
+    (operation) => { core::ffi::c_int };
+    // Addresses, keys, tags, flags.
+    ($number:ident) => { u64 };
+}
+pub(crate) use {argument, calls};

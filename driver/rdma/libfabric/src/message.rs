@@ -3,19 +3,18 @@
 use crate::code::Code;
 use crate::endpoint::Endpoint;
 use crate::endpoint_core::{posted, user};
-use crate::entry::{call, check_flags, structure, to_u64};
+use crate::entry::{calls, check_flags, structure, to_u64};
 use crate::info::RX_FLAGS;
 use crate::memory::address_of;
 use crate::object::borrow;
 use crate::posting::{Flags, Posting, Transmission, one, several};
 use crate::sys::{
     EBADFLAGS, EINVAL, FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MSG, FI_MULTI_RECV, FI_PEEK,
-    FI_SEND, FI_TAGGED, FiMsg, FiOpsMsg, FidEp,
+    FI_SEND, FI_TAGGED, FiOpsMsg, FidEp,
 };
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use fpga_messages::{CompletionKind, HostRanges, Peek, ReceiveRequest, SendRequest, TagPattern, Token};
-use libc::iovec;
 
 pub(crate) static MESSAGES: FiOpsMsg =
     FiOpsMsg { recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata, ..FiOpsMsg::NONE };
@@ -125,102 +124,50 @@ fn plain(data: HostRanges, peer: u64, flags: Flags, context: *mut c_void) -> Out
     Outgoing { data, peer, tag: None, immediate: 0, has_immediate: false, flags, context }
 }
 
-unsafe extern "C" fn send(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    _descriptor: *mut c_void,
-    peer: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| send_message(endpoint, &plain(one(buffer, length)?, peer, Flags::Default, context)))
-}
+calls! {
+    send(endpoint, buffer, length, _descriptor, peer, context) {
+        send_message(endpoint, &plain(one(buffer, length)?, peer, Flags::Default, context))
+    }
 
-unsafe extern "C" fn sendv(
-    endpoint: *mut FidEp,
-    ranges: *const iovec,
-    _descriptors: *mut *mut c_void,
-    count: usize,
-    peer: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| send_message(endpoint, &plain(several(ranges, count)?, peer, Flags::Default, context)))
-}
+    sendv(endpoint, ranges, _descriptors, count, peer, context) {
+        send_message(endpoint, &plain(several(ranges, count)?, peer, Flags::Default, context))
+    }
 
-unsafe extern "C" fn sendmsg(endpoint: *mut FidEp, message: *const FiMsg, flags: u64) -> isize {
-    call(|| {
+    sendmsg(endpoint, message, flags) {
         let message = structure(message)?;
         let data = several(message.msg_iov, message.iov_count)?;
         let plain = plain(data, message.addr, Flags::Call(flags), message.context);
         send_message(endpoint, &Outgoing { immediate: message.data, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn inject(endpoint: *mut FidEp, buffer: *const c_void, length: usize, peer: u64) -> isize {
-    call(|| send_message(endpoint, &plain(one(buffer, length)?, peer, Flags::Inject, null_mut())))
-}
+    inject(endpoint, buffer, length, peer) {
+        send_message(endpoint, &plain(one(buffer, length)?, peer, Flags::Inject, null_mut()))
+    }
 
-unsafe extern "C" fn senddata(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    _descriptor: *mut c_void,
-    immediate: u64,
-    peer: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
+    senddata(endpoint, buffer, length, _descriptor, immediate, peer, context) {
         let plain = plain(one(buffer, length)?, peer, Flags::Default, context);
         send_message(endpoint, &Outgoing { immediate, has_immediate: true, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn injectdata(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    immediate: u64,
-    peer: u64,
-) -> isize {
-    call(|| {
+    injectdata(endpoint, buffer, length, immediate, peer) {
         let plain = plain(one(buffer, length)?, peer, Flags::Inject, null_mut());
         send_message(endpoint, &Outgoing { immediate, has_immediate: true, ..plain })
-    })
-}
+    }
 
-unsafe extern "C" fn recv(
-    endpoint: *mut FidEp,
-    buffer: *mut c_void,
-    length: usize,
-    _descriptor: *mut c_void,
-    peer: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
-        let data = one(buffer, length)?;
+    recv(endpoint, into, length, _descriptor, peer, context) {
+        let data = one(into, length)?;
         receive_message(endpoint, &Incoming { data, peer, tag: None, flags: None, context })
-    })
-}
+    }
 
-unsafe extern "C" fn recvv(
-    endpoint: *mut FidEp,
-    ranges: *const iovec,
-    _descriptors: *mut *mut c_void,
-    count: usize,
-    peer: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
+    recvv(endpoint, ranges, _descriptors, count, peer, context) {
         let data = several(ranges, count)?;
         receive_message(endpoint, &Incoming { data, peer, tag: None, flags: None, context })
-    })
-}
+    }
 
-unsafe extern "C" fn recvmsg(endpoint: *mut FidEp, message: *const FiMsg, flags: u64) -> isize {
-    call(|| {
+    recvmsg(endpoint, message, flags) {
         let message = structure(message)?;
         let data = several(message.msg_iov, message.iov_count)?;
         let (peer, context) = (message.addr, message.context);
         receive_message(endpoint, &Incoming { data, peer, tag: None, flags: Some(flags), context })
-    })
+    }
 }

@@ -1,13 +1,12 @@
 //! Messages with tags.
 
-use crate::entry::{call, structure};
+use crate::entry::{calls, structure};
 use crate::message::{Incoming, Outgoing, receive_message, send_message};
 use crate::posting::{Flags, one, several};
-use crate::sys::{FI_CLAIM, FI_DISCARD, FI_PEEK, FiMsgTagged, FiOpsTagged, FidEp};
+use crate::sys::{FI_CLAIM, FI_DISCARD, FI_PEEK, FiOpsTagged};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use fpga_messages::{HostRanges, TagPattern};
-use libc::iovec;
 
 pub(crate) static TAGGED: FiOpsTagged = FiOpsTagged {
     recv,
@@ -27,114 +26,48 @@ fn tagged(data: HostRanges, peer: u64, tag: u64, flags: Flags, context: *mut c_v
     Outgoing { data, peer, tag: Some(tag), immediate: 0, has_immediate: false, flags, context }
 }
 
-unsafe extern "C" fn send(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    _descriptor: *mut c_void,
-    peer: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| send_message(endpoint, &tagged(one(buffer, length)?, peer, tag, Flags::Default, context)))
-}
+calls! {
+    send(endpoint, buffer, length, _descriptor, peer, tag, context) {
+        send_message(endpoint, &tagged(one(buffer, length)?, peer, tag, Flags::Default, context))
+    }
 
-unsafe extern "C" fn sendv(
-    endpoint: *mut FidEp,
-    ranges: *const iovec,
-    _descriptors: *mut *mut c_void,
-    count: usize,
-    peer: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| send_message(endpoint, &tagged(several(ranges, count)?, peer, tag, Flags::Default, context)))
-}
+    sendv(endpoint, ranges, _descriptors, count, peer, tag, context) {
+        send_message(endpoint, &tagged(several(ranges, count)?, peer, tag, Flags::Default, context))
+    }
 
-unsafe extern "C" fn sendmsg(endpoint: *mut FidEp, message: *const FiMsgTagged, flags: u64) -> isize {
-    call(|| {
-        let message = structure(message)?;
+    sendmsg(endpoint, tagged_message, flags) {
+        let message = structure(tagged_message)?;
         let data = several(message.msg_iov, message.iov_count)?;
         let tagged = tagged(data, message.addr, message.tag, Flags::Call(flags), message.context);
         send_message(endpoint, &Outgoing { immediate: message.data, ..tagged })
-    })
-}
+    }
 
-unsafe extern "C" fn inject(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    peer: u64,
-    tag: u64,
-) -> isize {
-    call(|| send_message(endpoint, &tagged(one(buffer, length)?, peer, tag, Flags::Inject, null_mut())))
-}
+    inject(endpoint, buffer, length, peer, tag) {
+        send_message(endpoint, &tagged(one(buffer, length)?, peer, tag, Flags::Inject, null_mut()))
+    }
 
-unsafe extern "C" fn senddata(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    _descriptor: *mut c_void,
-    immediate: u64,
-    peer: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
+    senddata(endpoint, buffer, length, _descriptor, immediate, peer, tag, context) {
         let tagged = tagged(one(buffer, length)?, peer, tag, Flags::Default, context);
         send_message(endpoint, &Outgoing { immediate, has_immediate: true, ..tagged })
-    })
-}
+    }
 
-unsafe extern "C" fn injectdata(
-    endpoint: *mut FidEp,
-    buffer: *const c_void,
-    length: usize,
-    immediate: u64,
-    peer: u64,
-    tag: u64,
-) -> isize {
-    call(|| {
+    injectdata(endpoint, buffer, length, immediate, peer, tag) {
         let tagged = tagged(one(buffer, length)?, peer, tag, Flags::Inject, null_mut());
         send_message(endpoint, &Outgoing { immediate, has_immediate: true, ..tagged })
-    })
-}
+    }
 
-unsafe extern "C" fn recv(
-    endpoint: *mut FidEp,
-    buffer: *mut c_void,
-    length: usize,
-    _descriptor: *mut c_void,
-    peer: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
-        let (data, tag) = (one(buffer, length)?, Some(TagPattern { tag, ignore }));
+    recv(endpoint, into, length, _descriptor, peer, tag, ignore, context) {
+        let (data, tag) = (one(into, length)?, Some(TagPattern { tag, ignore }));
         receive_message(endpoint, &Incoming { data, peer, tag, flags: None, context })
-    })
-}
+    }
 
-unsafe extern "C" fn recvv(
-    endpoint: *mut FidEp,
-    ranges: *const iovec,
-    _descriptors: *mut *mut c_void,
-    count: usize,
-    peer: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> isize {
-    call(|| {
+    recvv(endpoint, ranges, _descriptors, count, peer, tag, ignore, context) {
         let (data, tag) = (several(ranges, count)?, Some(TagPattern { tag, ignore }));
         receive_message(endpoint, &Incoming { data, peer, tag, flags: None, context })
-    })
-}
+    }
 
-unsafe extern "C" fn recvmsg(endpoint: *mut FidEp, message: *const FiMsgTagged, flags: u64) -> isize {
-    call(|| {
-        let message = structure(message)?;
+    recvmsg(endpoint, tagged_message, flags) {
+        let message = structure(tagged_message)?;
         // Requests that look for a message or drop it have no buffer: programs may leave the ranges undefined.
         let is_dropped = flags & FI_PEEK != 0 || flags & FI_CLAIM != 0 && flags & FI_DISCARD != 0;
         let data =
@@ -142,5 +75,5 @@ unsafe extern "C" fn recvmsg(endpoint: *mut FidEp, message: *const FiMsgTagged, 
         let tag = Some(TagPattern { tag: message.tag, ignore: message.ignore });
         let (peer, context) = (message.addr, message.context);
         receive_message(endpoint, &Incoming { data, peer, tag, flags: Some(flags), context })
-    })
+    }
 }
