@@ -92,12 +92,6 @@ impl Caller {
         self.has(IPC_LOCK) || self.locked_memory.is_none()
     }
 
-    /// Whether it may bind drivers: the files belong to root.
-    #[must_use]
-    pub const fn may_bind(&self) -> bool {
-        self.user == 0 || self.has(DAC_OVERRIDE)
-    }
-
     /// Whether it may read and write `path`.
     #[must_use]
     pub fn access(&self, path: &Path) -> Access {

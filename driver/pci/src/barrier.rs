@@ -21,14 +21,6 @@ pub fn descriptor_before_doorbell() {
     stores_before_stores();
 }
 
-/// Orders all words of a descriptor, or of a packet, before the word in memory that makes it valid.
-///
-/// For rings that the device polls without a doorbell.
-#[inline]
-pub fn body_before_valid() {
-    stores_before_stores();
-}
-
 /// Orders the read of a write-back (completed count, status word, event sequence) before the data that it announces.
 ///
 /// Call it after the load that saw the completion. Otherwise stale data may have been loaded before it.
@@ -43,21 +35,6 @@ pub fn writeback_before_data() {
 #[inline]
 pub fn register_before_memory() {
     loads_before_loads();
-}
-
-/// Orders stores into a write-combining mapping (a prefetchable BAR) before a register write that refers to them.
-///
-/// Write-combining buffers drain in any order; here the order matters.
-#[inline]
-pub fn write_combined_before_doorbell() {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: sfence is part of SSE, which every x86_64 target has; it has no operands and only adds order.
-        unsafe { core::arch::x86_64::_mm_sfence() };
-        compiler_fence(Ordering::SeqCst);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    stores_before_stores();
 }
 
 #[inline]

@@ -236,12 +236,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the previous state is restored.
-    #[must_use]
-    pub const fn is_restored(&self) -> bool {
-        matches!(self, Self::Restored { .. })
-    }
-
     /// Removes the record by `forget` if the previous state is restored.
     pub(super) fn and(self, forget: impl FnOnce() -> Result<(), RecordError>) -> Self {
         match self {

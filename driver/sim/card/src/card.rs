@@ -15,7 +15,7 @@ use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::interrupt_messages::DeliveryContext;
 use crate::ni::Ni;
-use crate::pacer::{BusyTimes, Pacer};
+use crate::pacer::Pacer;
 use crate::scheduler::EngineScheduler;
 use crate::space::CardSpace;
 use crate::stream::Streams;
@@ -363,12 +363,6 @@ impl Card {
             self.turns.awake |= std::mem::take(&mut self.turns.paced);
             self.turns.paced_until = Nanos::MAX;
         }
-    }
-
-    /// Time that parts of the card have been moving data; zero without pacing.
-    #[must_use]
-    pub fn busy_times(&self) -> BusyTimes {
-        self.pace.busy()
     }
 
     /// Current node id of the NI.

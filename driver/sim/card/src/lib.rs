@@ -58,6 +58,6 @@ pub use design::{AxiAccess, Design, DesignAccess, DesignError, LoadedDescriptor,
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
 pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault};
 pub use host::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};
-pub use pacer::{BusyTimes, TimePart};
+pub use pacer::TimePart;
 pub use reading::DescriptionError;
 pub use validate::Problem;

@@ -60,22 +60,6 @@ impl From<Direction> for Part {
     }
 }
 
-/// Time that parts of the card have been moving data, since it was built.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BusyTimes {
-    /// PCIe towards the card.
-    pub to_card: Nanos,
-    /// PCIe towards the host.
-    pub to_host: Nanos,
-    /// Card memory.
-    pub memory: Nanos,
-    /// The CDMA's data path.
-    pub cdma: Nanos,
-    /// The network port, outgoing.
-    pub network: Nanos,
-}
-
 /// Part of the hardware that is working, in ascending order: time in which several work belongs to the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -127,7 +111,6 @@ pub(crate) struct Pacer {
     /// Idle time of each part before its last unit that began later than the part was free: start and end. The data of a read follows its
     /// latency, and other units move meanwhile.
     gap: [(u64, u64); PARTS],
-    busy: [u64; PARTS],
     engines: [EngineClock; ENGINES],
 }
 
@@ -160,7 +143,6 @@ impl Pacer {
             costs,
             free: [0; PARTS],
             gap: [(0, 0); PARTS],
-            busy: [0; PARTS],
             engines: [EngineClock::default(); ENGINES],
         }
     }
@@ -181,24 +163,15 @@ impl Pacer {
         self.engines = [EngineClock::default(); ENGINES];
     }
 
-    pub(crate) fn busy(&self) -> BusyTimes {
-        let [to_card, to_host, memory, cdma, network] = self.busy.map(|picos| Nanos::new(picos / PICOS));
-        BusyTimes { to_card, to_host, memory, cdma, network }
-    }
-
     /// Occupies `part` for `bytes` from `began` on, or when it becomes free. Returns the end.
     fn occupy(&mut self, part: Part, bytes: u64, began: u64) -> u64 {
         let index = part as usize;
-        let (Some(free), Some((idle, gap_end)), Some(busy), Some(byte)) = (
-            self.free.get_mut(index),
-            self.gap.get_mut(index),
-            self.busy.get_mut(index),
-            self.costs.byte.get(index),
-        ) else {
+        let (Some(free), Some((idle, gap_end)), Some(byte)) =
+            (self.free.get_mut(index), self.gap.get_mut(index), self.costs.byte.get(index))
+        else {
             return began;
         };
         let took = bytes.saturating_mul(*byte) >> 10;
-        *busy = busy.saturating_add(took);
         let mut rest = took;
         if began < *gap_end {
             let from = began.max(*idle);

@@ -78,11 +78,4 @@ impl Sender {
             set.note_answer(now, answer.notes.path, answer.notes.marked, delay, trip);
         }
     }
-
-    /// Returns the path identifiers towards a destination; `None` without spraying or for an unknown node.
-    #[must_use]
-    pub fn paths_to(&self, node: fpga_firmware::ids::NodeId) -> Option<&PathSet> {
-        let at = self.destinations.find(node)?;
-        self.routes.sets.get(index(at))
-    }
 }
