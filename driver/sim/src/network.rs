@@ -184,13 +184,6 @@ impl SimNetwork {
         }
     }
 
-    /// Number of rounds in which the thread found nothing to do; 0 without a thread. For measurements: reading it does not disturb the
-    /// thread.
-    #[must_use]
-    pub fn idle_rounds(&self) -> u64 {
-        self.shared.threaded.as_ref().map_or(0, WorkerState::idle_count)
-    }
-
     /// Number of frames without an addressed card, of all partitions together.
     #[must_use]
     pub fn undeliverable_frames(&self) -> u64 {

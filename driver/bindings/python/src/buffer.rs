@@ -12,7 +12,7 @@ use pyo3::{ffi, intern};
 
 use crate::card::Card;
 use crate::card_state::CardState;
-use crate::error::{Class, Failure, at_block_end};
+use crate::error::{Class, Failure, with_block};
 use crate::export::Export;
 use crate::memory::Region;
 use crate::numbers;
@@ -158,6 +158,8 @@ impl Buffer {
     }
 }
 
+with_block!(Buffer);
+
 #[pymethods]
 impl Buffer {
     #[getter]
@@ -252,15 +254,6 @@ impl Buffer {
             return Err(PyBufferError::new_err(message).into());
         }
         self.release(py, true)
-    }
-
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.close(py))
     }
 
     fn __repr__(&self) -> String {

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::bar::{Bar, BarRole};
 use crate::card_state::CardState;
-use crate::error::{Class, Failure, at_block_end};
+use crate::error::{Class, Failure, with_block};
 use crate::numbers;
 use crate::wait;
 
@@ -24,6 +24,8 @@ impl Card {
         &self.0
     }
 }
+
+with_block!(Card);
 
 #[pymethods]
 impl Card {
@@ -50,15 +52,6 @@ impl Card {
     /// Closes the card and everything that was taken from it. Transfers in flight are aborted. A closed card can be closed again.
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         self.0.close(py)
-    }
-
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.0.close(py))
     }
 
     fn __repr__(&self) -> String {

@@ -9,7 +9,7 @@ use fpga_driver::{CardAddr, CdmaError, Error};
 use pyo3::prelude::*;
 
 use crate::card::Card;
-use crate::error::{Class, Classify, Failure, at_block_end};
+use crate::error::{Class, Classify, Failure, with_block};
 use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::wait::{self, Limit};
@@ -38,6 +38,8 @@ impl Classify for CdmaError {
 pub(crate) struct Cdma {
     engine: Arc<Owned<fpga_driver::Cdma>>,
 }
+
+with_block!(Cdma);
 
 #[pymethods]
 impl Cdma {
@@ -93,15 +95,6 @@ impl Cdma {
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         self.engine.close(py)
-    }
-
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.close(py))
     }
 
     fn __repr__(&self) -> String {

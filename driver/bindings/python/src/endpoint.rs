@@ -24,7 +24,7 @@ use pyo3::types::PyDict;
 
 use crate::card::Card;
 use crate::card_state::CardState;
-use crate::error::{Class, Classify, Failure, at_block_end};
+use crate::error::{Class, Classify, Failure, with_block};
 use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::record::record;
@@ -279,6 +279,8 @@ pub(crate) struct Endpoint {
     state: Arc<State>,
 }
 
+with_block!(Endpoint);
+
 #[pymethods]
 impl Endpoint {
     #[getter]
@@ -492,15 +494,6 @@ impl Endpoint {
         self.state.endpoint.close(py)
     }
 
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.close(py))
-    }
-
     fn __repr__(&self, py: Python<'_>) -> String {
         match self.state.get(py) {
             Ok(endpoint) => format!("<Endpoint of {}: node {}>", self.card.name(), endpoint.node()),
@@ -528,6 +521,8 @@ pub(crate) struct Region {
     handle: Window,
 }
 
+with_block!(Region);
+
 #[pymethods]
 impl Region {
     #[getter]
@@ -552,15 +547,6 @@ impl Region {
             Window::Read(handle) => endpoint.close_readable(handle),
         }
         .map_err(Into::into)
-    }
-
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.close(py))
     }
 
     fn __repr__(&self) -> String {

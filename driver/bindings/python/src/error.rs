@@ -168,6 +168,24 @@ pub(crate) fn at_block_end(closed: Result<(), Failure>) -> Result<(), Failure> {
     closed.or_else(|failure| if failure.is(Class::OtherProcess) { Ok(()) } else { Err(failure) })
 }
 
+/// Makes a class with the method `close` usable in `with` blocks, which close it at their end.
+macro_rules! with_block {
+    ($class:ident) => {
+        #[pymethods]
+        impl $class {
+            fn __enter__(this: Py<Self>) -> Py<Self> {
+                this
+            }
+
+            #[pyo3(signature = (*_exception))]
+            fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
+                $crate::error::at_block_end(self.close(py))
+            }
+        }
+    };
+}
+pub(crate) use with_block;
+
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         Self::Driver(Box::new(problem))

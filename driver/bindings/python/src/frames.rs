@@ -18,7 +18,7 @@ use pyo3::types::PyBytes;
 
 use crate::card::Card;
 use crate::card_state::CardState;
-use crate::error::{Class, Classify as _, Failure, at_block_end};
+use crate::error::{Class, Classify as _, Failure, with_block};
 use crate::foreign::Foreign;
 use crate::numbers;
 use crate::owned::{Close as _, Owned};
@@ -141,6 +141,8 @@ impl Publisher {
         })
     }
 }
+
+with_block!(Publisher);
 
 #[pymethods]
 impl Publisher {
@@ -270,15 +272,6 @@ impl Publisher {
         self.0.close(py)
     }
 
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.0.close(py))
-    }
-
     fn __repr__(&self) -> String {
         format!("<Publisher of {}{}>", self.0.card(), if self.0.is_closed() { ": closed" } else { "" })
     }
@@ -328,6 +321,8 @@ impl Subscriber {
         Ok(event)
     }
 }
+
+with_block!(Subscriber);
 
 #[pymethods]
 impl Subscriber {
@@ -415,15 +410,6 @@ impl Subscriber {
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         self.0.close(py)
-    }
-
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.0.close(py))
     }
 
     fn __repr__(&self) -> String {

@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::card::Card;
 use crate::card_state::CardState;
-use crate::error::{Class, Classify, Failure, at_block_end};
+use crate::error::{Class, Classify, Failure, with_block};
 use crate::info::dataclass;
 use crate::numbers;
 use crate::owned::{Close, Owned};
@@ -70,6 +70,8 @@ impl PyUserInterrupt {
         Ok(counts.unbind())
     }
 }
+
+with_block!(PyUserInterrupt);
 
 #[pymethods]
 impl PyUserInterrupt {
@@ -190,15 +192,6 @@ impl PyUserInterrupt {
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         self.interrupts.close(py)
-    }
-
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.close(py))
     }
 
     fn __repr__(&self) -> String {

@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::advice::render;
 use crate::card::Card;
 use crate::card_state::CardState;
-use crate::error::{Class, Classify, Failure, at_block_end};
+use crate::error::{Class, Classify, Failure, with_block};
 use crate::foreign::Foreign;
 use crate::numbers;
 use crate::owned::{Close as _, Owned};
@@ -140,6 +140,8 @@ impl H2cStream {
     }
 }
 
+with_block!(H2cStream);
+
 #[pymethods]
 impl H2cStream {
     #[getter]
@@ -236,15 +238,6 @@ impl H2cStream {
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         self.state.close(py)
-    }
-
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.state.close(py))
     }
 
     fn __repr__(&self) -> String {
@@ -406,6 +399,8 @@ impl C2hStream {
     }
 }
 
+with_block!(C2hStream);
+
 #[pymethods]
 impl C2hStream {
     #[getter]
@@ -536,15 +531,6 @@ impl C2hStream {
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         self.state.close(py)
-    }
-
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<(), Failure> {
-        at_block_end(self.state.close(py))
     }
 
     fn __repr__(&self) -> String {

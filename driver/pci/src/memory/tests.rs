@@ -125,7 +125,6 @@ proptest! {
         prop_assert_eq!(memory.copy_from(0, &memory, offset, length).is_err(), outside);
         prop_assert_eq!(memory.store_descriptor(offset, [0; 4]).is_err(), offset > SIZE - 32 || !offset.is_multiple_of(8));
         // Hints change nothing, for any arguments.
-        memory.view().prefetch_read(offset, length);
         memory.view().prefetch_write(offset, length);
         memory.view().prefetch_write(offset % SIZE, length);
     }

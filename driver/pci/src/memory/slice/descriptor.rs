@@ -71,20 +71,6 @@ impl SharedSlice<'_> {
         });
     }
 
-    /// As [`prefetch_write`](Self::prefetch_write), for loads.
-    #[inline]
-    pub fn prefetch_read(&self, offset: usize, length: usize) {
-        self.lines(offset, length, |line| {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as in `prefetch_write`.
-            unsafe {
-                core::arch::asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            let _ = line;
-        });
-    }
-
     /// Calls `each` with an address in every cache line of the part of this range that exists.
     #[inline]
     pub(in crate::memory) fn lines(&self, offset: usize, length: usize, each: impl Fn(*const u8)) {
