@@ -6,13 +6,13 @@
 //! Register offsets are `u32` bytes from the start of their block; layout offsets are `usize` bytes.
 
 /// Major version of the contract.
-pub const CONTRACT_MAJOR: u16 = 3;
+pub const CONTRACT_MAJOR: u16 = 4;
 /// Minor version of the contract.
-pub const CONTRACT_MINOR: u16 = 2;
+pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
-pub const CONTRACT_VERSION: u32 = 0x0003_0002;
+pub const CONTRACT_VERSION: u32 = 0x0004_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x5a04_6d3b;
+pub const CONTRACT_CHECKSUM: u32 = 0x9748_0f2e;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -133,7 +133,7 @@ contract_enums! {
         Superseded = 8,
     }
 
-    /// Meaning of a MessageAnswer or MessageMap packet for its message.
+    /// Meaning of a MessageAnswer or MessageMap packet for its message. 6 and 7 are reserved.
     pub enum AnswerKind: u8 {
         /// The message has the context CONTEXT.
         Accepted = 1,
@@ -145,10 +145,6 @@ contract_enums! {
         Resend = 4,
         /// Do not send packet FIRST and later ones yet.
         Limit = 5,
-        /// Packet FIRST is in memory.
-        Received = 6,
-        /// Packets of round FIRST are missing.
-        Short = 7,
         /// All packets below FIRST are in memory, and of the later ones those in HERE; MessageMap only.
         Map = 8,
         /// The read is accepted: MESSAGE is the read's number.
@@ -237,16 +233,12 @@ contract_enums! {
         BadSetting = 9,
     }
 
-    /// Pair of sender and receiver rules by which a transfer runs.
+    /// Pair of sender and receiver rules by which a transfer runs. 2 and 3 are reserved: no node runs them.
     pub enum Scheme: u32 {
         /// Receive registry and escape channel: the default.
         Registry = 0,
         /// Sliding window at the receiver.
         ReceiverWindow = 1,
-        /// Window of unacknowledged packets at the sender.
-        SenderWindow = 2,
-        /// The receiver counts packets of a try.
-        ReceiverCounter = 3,
         /// Sender window adapted to link feedback.
         AdaptiveWindow = 4,
         /// Selective acknowledgement.
@@ -316,7 +308,7 @@ contract_blocks! {
         /// IDENTITY_MAGIC.
         ro MAGIC: 0x0000 "magic" = 0x464e_4943;
         /// Version of this contract. Software refuses any version but its own; the two halves tell an incompatible change from an addition.
-        ro CONTRACT_VERSION: 0x0004 "contract_version" = 0x0003_0001 fields contract_version {
+        ro CONTRACT_VERSION: 0x0004 "contract_version" = 0x0004_0000 fields contract_version {
             /// Changes when old software would misread the card.
             [31:16] MAJOR MAJOR_SHIFT "major";
             /// Changes when something was added: newer software may choose to support older cards.
@@ -470,7 +462,7 @@ contract_blocks! {
         rw SCHEMES_ON: 0x00b0 "schemes_on" = 0;
         /// Events about the registry and the escape buffer that were dropped since EVENT_ENABLE (EVENT_CONSUMED); a running count that wraps at 2^32.
         ro EVENTS_DROPPED: 0x00b4 "events_dropped" = 0;
-        /// Window of the Scheme with this number, at the receiver or the sender, in packets; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Writable only while CONTROL.ENABLE is 0, as all registers below.
+        /// Window of the Scheme with this number, at the receiver or the sender, in packets; 0: the scheme's default. At most 128 for ReceiverWindow and AdaptiveWindow, 512 for Selective, 0 for the others and for reserved numbers. Writable only while CONTROL.ENABLE is 0, as all registers below.
         rw SCHEME_WINDOW[SCHEME_WINDOW_COUNT = 6]:
             0x00c0 "scheme_window_0" = 0,
             0x00c4 "scheme_window_1" = 0,
@@ -485,9 +477,9 @@ contract_blocks! {
             /// Requests for one gap before everything from there on is requested (K); 0: 3.
             [15:8] RESEND_AFTER RESEND_AFTER_SHIFT "resend_after";
         };
-        /// Further options of the scheme AdaptiveWindow; LITERAL also of SenderWindow.
+        /// Further options of the scheme AdaptiveWindow.
         rw ADAPTIVE_OPTIONS: 0x00dc "adaptive_options" = 0 fields adaptive_options {
-            /// Literal forms. AdaptiveWindow: timeout = mean plus one deviation, which causes many spurious retransmissions. SenderWindow: constant timeout, which retransmits the whole buffer.
+            /// Literal form: timeout = mean plus one deviation, which causes many spurious retransmissions.
             [0:0] LITERAL "literal";
             /// Number of delay samples in the estimate (N), 1 to 256; 0: 64.
             [16:8] SAMPLES SAMPLES_SHIFT "samples";
@@ -509,7 +501,7 @@ contract_blocks! {
         rw PATHS: 0x00f4 "paths" = 1;
         /// Congestion control of the message schemes. The same on all nodes. Writable only while CONTROL.ENABLE is 0.
         rw CONGESTION: 0x00f8 "congestion" = 1 fields congestion {
-            /// The sender has a congestion window towards each node, and the receiver sends the answers that senders' windows need: limits (ReceiverWindow, as with CREDIT) and reports (ReceiverCounter).
+            /// The sender has a congestion window towards each node, and the receiver sends the answers that senders' windows need: limits (ReceiverWindow, as with CREDIT).
             [0:0] WINDOW "window";
         };
     }
@@ -1076,8 +1068,8 @@ pub mod layout {
             u16 INDEX: 28;
             /// Payload bytes, 1 to the packet size.
             u16 PAYLOAD_LENGTH: 30;
-            /// Transmission round of the whole message to which the packet belongs; 0 in schemes without rounds.
-            u8 ROUND: 32;
+            /// 0.
+            u8 RESERVED: 32;
             /// 1: the message's last packet, whenever it is sent. 0: any other.
             u8 TAIL: 33;
             /// A Scheme, not Registry.

@@ -47,7 +47,7 @@ fn identity_golden_words_match() {
     let words = identity::encode(0xb, Capabilities::EVENT_PUSH, &[entry]);
     assert_eq!(
         words,
-        [0x464e_4943, 0x0003_0002, CONTRACT_CHECKSUM, 0xb, 1, 1, 0x0001_0003, 0x2000, 0x1000, 0]
+        [0x464e_4943, 0x0004_0000, CONTRACT_CHECKSUM, 0xb, 1, 1, 0x0001_0003, 0x2000, 0x1000, 0]
     );
     assert_eq!(words[0].to_le_bytes(), *b"CINF");
 }
@@ -61,13 +61,13 @@ fn identity_other_contract_is_refused() {
     };
     assert_eq!(refused(0, u32::MAX), IdentityError::AllOnes);
     assert_eq!(refused(0, 0), IdentityError::WrongMagic { found: 0 });
-    let newer = refused(1, 0x0003_0003);
-    assert_eq!(newer, IdentityError::WrongVersion { found: 0x0003_0003, supported: CONTRACT_VERSION });
+    let newer = refused(1, 0x0004_0001);
+    assert_eq!(newer, IdentityError::WrongVersion { found: 0x0004_0001, supported: CONTRACT_VERSION });
     assert_eq!(
         newer.to_string(),
-        "the bitstream speaks contract 3.3, this software 3.2: update the software"
+        "the bitstream speaks contract 4.1, this software 4.0: update the software"
     );
-    assert!(refused(1, 0x0000_0009).to_string().ends_with("this software 3.2: update the bitstream"));
+    assert!(refused(1, 0x0000_0009).to_string().ends_with("this software 4.0: update the bitstream"));
     let found = !CONTRACT_CHECKSUM;
     assert_eq!(refused(2, found), IdentityError::WrongChecksum { found, supported: CONTRACT_CHECKSUM });
     assert_eq!(refused(5, 63), IdentityError::BlockCount { count: 63 });
@@ -264,8 +264,11 @@ fn contract_enums_and_bit_sets_match_table() {
     for kind in BlockType::ALL {
         assert_eq!(BlockType::try_from(kind.value()), Ok(*kind));
     }
-    let error = Scheme::try_from(6).unwrap_err();
-    assert_eq!((error.of, error.value), ("Scheme", 6));
+    // 2 and 3 are reserved.
+    for number in [2, 3, 6] {
+        let error = Scheme::try_from(number).unwrap_err();
+        assert_eq!((error.of, error.value), ("Scheme", number));
+    }
     let some = Capabilities::EVENT_PUSH | Capabilities::FAULT_LOG;
     assert_eq!(some.to_string(), "EVENT_PUSH|FAULT_LOG");
     assert_eq!(Capabilities::from_bits(0x8000_0001).to_string(), "EVENT_PUSH|0x80000000");

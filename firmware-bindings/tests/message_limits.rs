@@ -34,7 +34,6 @@ fn start_of(length: u32) -> (MessageHeader, Announcement) {
         context: None,
         sequence: 1,
         index: 0,
-        round: 0,
         tail: length <= 64,
         scheme: Scheme::Selective,
         packet_size_log2: 6,

@@ -206,7 +206,8 @@ fn window_header_command_describes_transfer() {
     let base = CardAddr::new(u64::MAX);
     assert!(matches!(refused(WindowHeader { base, ..command }), WindowError::Geometry(_)));
     // A scheme that there is not, or by which hosts send themselves; none named is the interface's default.
-    for (value, expected) in [(6, Err(WindowError::Scheme { found: 6 })), (0, Ok(None)), (1, Ok(Some(1)))] {
+    let none = |found| (found, Err(WindowError::Scheme { found }));
+    for (value, expected) in [none(2), none(3), none(6), (0, Ok(None)), (1, Ok(Some(1)))] {
         let mut bytes = buffer;
         bytes[74] = value;
         let found = WindowHeader::decode(&bytes).map(|(header, _)| header.command.scheme.map(|s| s.value()));

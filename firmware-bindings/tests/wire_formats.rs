@@ -264,6 +264,7 @@ fn packet_nonzero_reserved_field_is_refused() {
         (PacketKind::SegmentDone, 28..32),
         (PacketKind::Arrived, 20..24),
         (PacketKind::MessageRequest, 70..72),
+        (PacketKind::MessageData, 32..33),
         (PacketKind::MessageAnswer, 38..40),
         (PacketKind::ReadRequest, 20..24),
     ] {
@@ -356,7 +357,9 @@ fn message_answer_unused_fields_must_be_zero() {
             }
         }
     }
-    for (place, answer) in [(28, AnswerKind::Done), (32, AnswerKind::Short), (37, AnswerKind::ReadAccepted)] {
+    for (place, answer) in
+        [(28, AnswerKind::Done), (32, AnswerKind::Accepted), (37, AnswerKind::ReadAccepted)]
+    {
         let mut body = golden(PacketKind::MessageAnswer);
         body[28..38].fill(0);
         body[36] = answer.value();

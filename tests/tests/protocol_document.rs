@@ -10,9 +10,7 @@ use fpga_firmware::{Incarnation, NodeId};
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::ReceiverConfig;
 use fpga_protocol::scheme::any::SchemeConfig;
-use fpga_protocol::scheme::{
-    adaptive_window, messages, receiver_counter, receiver_window, selective, sender_window,
-};
+use fpga_protocol::scheme::{adaptive_window, messages, receiver_window, selective};
 use fpga_protocol::sender::{SEGMENT_SPAN, SenderConfig, TimeoutPolicy};
 use regex::Regex;
 use serde_yaml::Value;
@@ -228,8 +226,6 @@ fn protocol_document_scheme_parameters_match_defaults() {
         ns => format!("{ns} ns"),
     };
     let receiver = receiver_window::ReceiverWindowConfig::new(trip);
-    let sender = sender_window::SenderWindowConfig::new(trip);
-    let counter = receiver_counter::ReceiverCounterConfig::new(trip);
     let adaptive = adaptive_window::AdaptiveWindowConfig::new(trip);
     let Some(SchemeConfig::AdaptiveWindow { overdue: Some(gap), .. }) =
         SchemeConfig::new(Scheme::AdaptiveWindow, trip)
@@ -238,18 +234,12 @@ fn protocol_document_scheme_parameters_match_defaults() {
     };
     let selective = selective::SelectiveConfig::new(trip);
     let credit = if receiver.credit { "on" } else { "off" };
-    let reports = if counter.reports { "on" } else { "off" };
     let expected = [
         receiver.window.to_string(),
         in_trips(receiver.hole_timeout),
         receiver.patience.to_string(),
         credit.to_owned(),
         in_trips(receiver.probe),
-        sender.window.to_string(),
-        format!("{}, {}", in_trips(sender.timeout), in_trips(sender.longest)),
-        in_trips(counter.timeout),
-        in_trips(counter.backstop),
-        reports.to_owned(),
         adaptive.window.to_string(),
         adaptive.samples.to_string(),
         in_trips(adaptive.walk),

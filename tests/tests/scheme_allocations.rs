@@ -27,13 +27,7 @@ impl ReceiveMemory for NullMemory {
     }
 }
 
-static SCHEMES: [Scheme; 5] = [
-    Scheme::ReceiverWindow,
-    Scheme::SenderWindow,
-    Scheme::ReceiverCounter,
-    Scheme::AdaptiveWindow,
-    Scheme::Selective,
-];
+static SCHEMES: [Scheme; 3] = [Scheme::ReceiverWindow, Scheme::AdaptiveWindow, Scheme::Selective];
 
 struct Pair {
     /// Schemes that successive transfers use in turn.

@@ -106,7 +106,7 @@ pub struct EndpointOptions {
     /// times as many if packets are lost ([`fpga_protocol::sender::SenderConfig::op_entries`]); three quarters are for one destination.
     pub ops: Option<u32>,
     /// Congestion window towards each node (docs/protocol.md 9.5), for measurements without it `false`, then on all nodes: a receiver whose
-    /// window is off sends no limits (receiver window) and no reports (receiver counter), and senders with a window towards it are slow.
+    /// window is off sends no limits (receiver window), and senders with a window towards it are slow.
     /// Default: on. The first window of transfers that the host sends (registry scheme) is 64 KiB, at least 32 packets; the card, which sends
     /// the others, begins with 32 packets.
     pub congestion: bool,

@@ -27,34 +27,35 @@
 //! (docs/protocol.md 4.2).
 //!
 //! A bitstream packs the same fields more densely: no alignment, indices as wide as their tables, times in ticks of 32
-//! bits, masks as wide as its packets need. The senders and receivers of the message schemes list their fields ([`AnyMessageSender::state`],
-//! [`AnyMessageReceiver::state`]). The tests compare the numbers of this page with the types, and their sum
+//! bits, masks as wide as its packets need. The senders and receivers of the message schemes list their fields ([`ReusableSender::state`],
+//! [`ReusableReceiver::state`]). The tests compare the numbers of this page with the types, and their sum
 //! with the heap memory of sender, receiver and mirror.
 //!
-//! [`AnyMessageSender::state`]: crate::scheme::any::AnyMessageSender::state
-//! [`AnyMessageReceiver::state`]: crate::scheme::any::AnyMessageReceiver::state
+//! [`ReusableSender::state`]: crate::scheme::message_scheme::ReusableSender::state
+//! [`ReusableReceiver::state`]: crate::scheme::message_scheme::ReusableReceiver::state
 
 /// Lists the fields of a state machine, or of a part of one, with their sizes in memory: each as a table with one entry.
 ///
 /// `without` names the fields that are not counted: parameters, which all contexts share; outputs, which are polled
 /// after each input; counters for displays. Fields that own heap memory have its bytes behind `+`. A field that is in
 /// neither list, or owns heap memory that is not counted, does not compile.
+#[macro_export]
 macro_rules! state_fields {
     ($value:expr, without [$($not:ident),*], $($field:ident $(+ $heap:expr)?),+ $(,)?) => {{
         let Self { $($field,)+ $($not: _),* } = $value;
-        alloc::vec![$($crate::state::StateTable::new(
+        Vec::from([$($crate::state::StateTable::new(
             stringify!($field),
             1,
-            $crate::state::state_fields!(@size $field $(+ $heap)?),
-        )),+]
+            $crate::state_fields!(@size $field $(+ $heap)?),
+        )),+])
     }};
     (@size $field:ident) => { $crate::state::inline_size($field) };
     (@size $field:ident + $heap:expr) => { size_of_val($field) + $heap };
 }
-pub(crate) use state_fields;
 
 /// Returns the size of a value without heap memory.
-pub(crate) const fn inline_size<T>(_: &T) -> usize {
+#[must_use]
+pub const fn inline_size<T>(_: &T) -> usize {
     const { assert!(!core::mem::needs_drop::<T>(), "the heap memory of this field is not counted") };
     size_of::<T>()
 }
@@ -72,7 +73,9 @@ pub struct StateTable {
 }
 
 impl StateTable {
-    pub(crate) const fn new(name: &'static str, entries: u64, bytes: usize) -> Self {
+    /// Creates a table of `entries` entries of `bytes` bytes.
+    #[must_use]
+    pub const fn new(name: &'static str, entries: u64, bytes: usize) -> Self {
         Self { name, entries, bytes: bytes as u64 }
     }
 

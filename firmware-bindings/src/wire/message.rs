@@ -73,8 +73,6 @@ pub struct MessageHeader {
     pub sequence: u32,
     /// Index within the message.
     pub index: u16,
-    /// Number of the sending of the whole message.
-    pub round: u8,
     /// Whether this is the message's last packet.
     pub tail: bool,
     /// Scheme of the message.
@@ -213,7 +211,6 @@ impl MessageHeader {
         image.put::<{ data_at::INDEX }, _>(self.index);
         #[expect(clippy::cast_possible_truncation, reason = "checked: at most 4096")]
         image.put::<{ data_at::PAYLOAD_LENGTH }, _>(payload as u16);
-        image.put::<{ data_at::ROUND }, _>(self.round);
         image.put::<{ data_at::TAIL }, _>(u8::from(self.tail));
         image.put::<{ data_at::SCHEME }, _>(scheme_byte(self.scheme));
         image.put::<{ data_at::PACKET_SIZE_LOG2 }, _>(self.packet_size_log2);
@@ -279,13 +276,15 @@ impl MessageHeader {
             1 => true,
             _ => return Err(WireError::Reserved { kind }),
         };
+        if u8_at::<{ data_at::RESERVED }, _>(head) != 0 {
+            return Err(WireError::Reserved { kind });
+        }
         let header = Self {
             common: Common::read(head),
             message: MessageId::new(u32_at::<{ data_at::MESSAGE }, _>(head)),
             context: context(u32_at::<{ data_at::CONTEXT }, _>(head)),
             sequence: u32_at::<{ data_at::SEQUENCE }, _>(head),
             index: u16_at::<{ data_at::INDEX }, _>(head),
-            round: u8_at::<{ data_at::ROUND }, _>(head),
             tail,
             scheme: scheme(kind, u8_at::<{ data_at::SCHEME }, _>(head))?,
             packet_size_log2: u8_at::<{ data_at::PACKET_SIZE_LOG2 }, _>(head),

@@ -231,7 +231,7 @@ const MESSAGE_DATA: [u8; 44] = [
     0x07, 0x00, 0x00, 0x00, // the receiver's context
     0x64, 0x63, 0x62, 0x61, // sequence
     0x01, 0x00, 0x08, 0x00, // index, payload length
-    4, 1, 3, 6, // round, tail, receiver counter, packet size
+    0, 1, 4, 6, // reserved, tail, adaptive window, packet size
     b'p', b'a', b'y', b'l', b'o', b'a', b'd', b'!',
 ];
 
@@ -245,7 +245,7 @@ const MESSAGE_START: [u8; 92] = [
     0xff, 0xff, 0xff, 0xff, // no context
     0x64, 0x63, 0x62, 0x61, // sequence
     0x01, 0x00, 0x08, 0x00, // index, payload length
-    0, 1, 5, 6, // round, tail, selective, packet size
+    0, 1, 5, 6, // reserved, tail, selective, packet size
     0x48, 0x00, 0x00, 0x00, // length
     0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // base
     0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // key
@@ -384,15 +384,13 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
         context: Some(7),
         sequence: 0x6162_6364,
         index: 1,
-        round: 4,
         tail: true,
-        scheme: Scheme::ReceiverCounter,
+        scheme: Scheme::AdaptiveWindow,
         packet_size_log2: 6,
         announcement: None,
     };
     let start_of_message = MessageHeader {
         context: None,
-        round: 0,
         scheme: Scheme::Selective,
         announcement: Some(announcement),
         ..packet

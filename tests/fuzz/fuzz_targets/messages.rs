@@ -28,13 +28,7 @@ const LENGTH: u64 = 0x800;
 /// Minimum time between two polls of a caller. The measured round trip may be zero here, and timers derived from it expire at once.
 const POLL_INTERVAL: Nanos = Nanos::new(500);
 const ROUND_TRIP: Nanos = Nanos::from_micros(2);
-const SCHEMES: [Scheme; 5] = [
-    Scheme::ReceiverWindow,
-    Scheme::SenderWindow,
-    Scheme::ReceiverCounter,
-    Scheme::AdaptiveWindow,
-    Scheme::Selective,
-];
+const SCHEMES: [Scheme; 3] = [Scheme::ReceiverWindow, Scheme::AdaptiveWindow, Scheme::Selective];
 
 /// Memory of the window, if it is open; its last bytes return a memory fault.
 struct Bounded {
@@ -231,7 +225,6 @@ impl TestBed {
             match odd {
                 1 => header.index = u16::from(value),
                 2 => header.sequence = wide,
-                3 => header.round = value,
                 4 => header.tail = !header.tail,
                 5 => header.context = Some(wide),
                 6 => header.common.incarnation = Incarnation::new(wide),
@@ -263,8 +256,6 @@ impl TestBed {
                 },
                 (4, _) => AnswerBody::Resend { first: wide, last: u32::from(value) },
                 (5, _) => AnswerBody::Limit { first: wide, above: value.into(), index: (value < 128).then_some(wide) },
-                (6, _) => AnswerBody::Received { index: wide, round: value },
-                (7, _) => AnswerBody::Short { round: value },
                 (8, _) => AnswerBody::Done,
                 (_, body) => body,
             };

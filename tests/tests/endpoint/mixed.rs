@@ -114,7 +114,9 @@ fn mixed_schemes_random_transfers_and_reads_arrive() {
             net.notifications[end].clear();
         }
     }
-    assert!(sent.iter().flatten().all(|count| *count > 40), "{sent:?}");
+    for scheme in Scheme::ALL {
+        assert!(sent.iter().all(|counts| counts[scheme.value() as usize] > 40), "{scheme}: {sent:?}");
+    }
     assert_eq!(net.end(1).counters().reads_served, 80);
     net.assert_clean();
 }
@@ -187,13 +189,13 @@ fn mixed_schemes_inactive_scheme_is_refused_with_advice() {
     let region = net.region(1, TARGET, 1 << 20).remote;
     let by = |scheme| SendOptions::default().scheme(scheme);
     // The scheme is not active on this node.
-    let error = net.end(0).send(SOURCE, &region, 0, 10, by(Scheme::SenderWindow)).unwrap_err();
-    assert!(matches!(error.kind, SendError::Scheme { scheme: Scheme::SenderWindow, .. }), "{error}");
+    let error = net.end(0).send(SOURCE, &region, 0, 10, by(Scheme::AdaptiveWindow)).unwrap_err();
+    assert!(matches!(error.kind, SendError::Scheme { scheme: Scheme::AdaptiveWindow, .. }), "{error}");
     assert!(error.to_string().contains("it has Registry, Selective"), "{error}");
     assert_eq!(error.advice(), Some(Advice::OpenWithScheme), "{error}");
     let reader = net.end(0).node();
     let readable = net.end(1).open_readable(reader, CardRange::new(TARGET, 1000)).unwrap().remote;
-    let error = net.end(0).read(&readable, 0, SOURCE, 10, by(Scheme::SenderWindow)).unwrap_err();
+    let error = net.end(0).read(&readable, 0, SOURCE, 10, by(Scheme::AdaptiveWindow)).unwrap_err();
     assert!(matches!(error.kind, ReadError::Send(SendError::Scheme { .. })), "{error}");
     // The scheme is not active on the peer: reported by a refusal, or by a query before the transfer.
     net.send_with(0, SOURCE, &region, 0, 10, by(Scheme::Selective));
@@ -253,7 +255,7 @@ fn mixed_schemes_restart_and_change_are_handled() {
         &only(Scheme::Registry, &[]),
         &every,
         &only(Scheme::Selective, &[]),
-        &only(Scheme::SenderWindow, &[Scheme::AdaptiveWindow, Scheme::Registry]),
+        &only(Scheme::ReceiverWindow, &[Scheme::AdaptiveWindow, Scheme::Registry]),
     ];
     for (round, change) in choices.into_iter().enumerate() {
         let region = net.region(1, TARGET, 1 << 20).remote;

@@ -301,7 +301,7 @@ fn mirror_distinguishes_segments_and_messages() {
         net.put(0, SOURCE, &data);
         for (scheme, from, length) in [
             (Scheme::Selective, 0, 30_000),
-            (Scheme::SenderWindow, 30_000, 30_000),
+            (Scheme::AdaptiveWindow, 30_000, 30_000),
             (Scheme::Registry, 60_000, 240_000),
         ] {
             let by = SendOptions::default().scheme(scheme);

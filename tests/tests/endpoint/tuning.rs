@@ -49,7 +49,7 @@ fn tuned(scheme: Scheme, loss: f64, choose: impl Fn(&mut Tuning)) -> (Duration, 
 
 #[test]
 fn tuning_small_window_is_slow() {
-    for scheme in [Scheme::SenderWindow, Scheme::AdaptiveWindow, Scheme::Selective] {
+    for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
         let usual = tuned(scheme, 0.0, |_| {}).0;
         let narrow = tuned(scheme, 0.0, |tuning| tuning.window = Some(2)).0;
         assert!(narrow > 2 * usual, "{scheme}: {usual:?} and {narrow:?}");
@@ -98,7 +98,7 @@ fn tuning_adaptive_timeout_follows_parameters() {
 /// The configured round trip is a first guess, and the first answer replaces it.
 #[test]
 fn tuning_wrong_round_trip_is_forgotten() {
-    for scheme in [Scheme::SenderWindow, Scheme::ReceiverWindow, Scheme::AdaptiveWindow, Scheme::Selective] {
+    for scheme in [Scheme::ReceiverWindow, Scheme::AdaptiveWindow, Scheme::Selective] {
         let trip = |micros| {
             let change =
                 move |options: &mut EndpointOptions| options.round_trip = Duration::from_micros(micros);
@@ -108,13 +108,6 @@ fn tuning_wrong_round_trip_is_forgotten() {
         let (near, far) = (trip(20), trip(1000));
         assert!(far < near * 3 / 2, "{scheme}: {near:?} and {far:?}");
     }
-}
-
-#[test]
-fn tuning_literal_sender_window_retransmits_whole_buffer() {
-    let usual = tuned(Scheme::SenderWindow, 0.02, |_| {});
-    let literal = tuned(Scheme::SenderWindow, 0.02, |tuning| tuning.literal = true);
-    assert!(literal.1 > 4 * usual.1, "{usual:?} and {literal:?}");
 }
 
 #[test]
@@ -131,7 +124,7 @@ fn tuning_invalid_value_is_refused_without_trace() {
     open(Scheme::Selective, &[], &wide).unwrap();
     // Of several schemes, the smallest maximum applies; the registry has none.
     open(Scheme::Registry, &[Scheme::Selective], &wide).unwrap();
-    for scheme in [Scheme::ReceiverWindow, Scheme::SenderWindow, Scheme::AdaptiveWindow] {
+    for scheme in [Scheme::ReceiverWindow, Scheme::AdaptiveWindow] {
         let error = open(Scheme::Selective, &[scheme], &wide).unwrap_err();
         assert!(
             matches!(error.kind, EndpointError::Tuning { scheme: found, .. } if found == scheme),
@@ -150,9 +143,9 @@ fn tuning_invalid_value_is_refused_without_trace() {
         assert!(matches!(error.kind, EndpointError::Tuning { .. }), "{error}");
     }
     // The next owner of the card does not inherit the tuning.
-    open(Scheme::SenderWindow, &[], &|tuning| tuning.window = Some(3)).unwrap();
-    open(Scheme::SenderWindow, &[], &|_| {}).unwrap();
-    let window = fpga_firmware::generated::ni::SCHEME_WINDOW + 4 * Scheme::SenderWindow.value();
+    open(Scheme::AdaptiveWindow, &[], &|tuning| tuning.window = Some(3)).unwrap();
+    open(Scheme::AdaptiveWindow, &[], &|_| {}).unwrap();
+    let window = fpga_firmware::generated::ni::SCHEME_WINDOW + 4 * Scheme::AdaptiveWindow.value();
     let at = BarOffset::new((ni::BLOCK_OFFSET + window).into());
     assert_eq!(card.user_bar().unwrap().read32(at).unwrap(), 0);
 }

@@ -384,10 +384,6 @@ pub enum Scheme {
     Registry,
     /// The receiver tracks a window and requests missing packets; the card sends, as in the schemes below
     ReceiverWindow,
-    /// The sender keeps a window and retransmits all of it
-    SenderWindow,
-    /// The receiver counts packets; if one is missing, the sender restarts the message
-    ReceiverCounter,
     /// Bitmaps in every acknowledgement, and a timeout that follows the measured delays
     AdaptiveWindow,
     /// Selective retransmission: loss detection by the order of sending, with a tail probe
@@ -401,8 +397,6 @@ impl Scheme {
         match self {
             Self::Registry => Rules::Registry,
             Self::ReceiverWindow => Rules::ReceiverWindow,
-            Self::SenderWindow => Rules::SenderWindow,
-            Self::ReceiverCounter => Rules::ReceiverCounter,
             Self::AdaptiveWindow => Rules::AdaptiveWindow,
             Self::Selective => Rules::Selective,
         }
@@ -414,8 +408,6 @@ impl Scheme {
         match self {
             Self::Registry => "registry",
             Self::ReceiverWindow => "receiver-window",
-            Self::SenderWindow => "sender-window",
-            Self::ReceiverCounter => "receiver-counter",
             Self::AdaptiveWindow => "adaptive-window",
             Self::Selective => "selective",
         }
@@ -489,7 +481,7 @@ pub struct TransferArgs {
     /// Scheme of both cards; with several, S,S,..., the transfers of a file longer than a chunk use them in turn
     #[arg(long, value_name = "S", value_enum, value_delimiter = ',', default_value = "registry")]
     pub scheme: Vec<Scheme>,
-    /// Window of schemes other than registry, in packets, at the receiver or the sender [default: 128, sender-window 32, selective 512]
+    /// Window of schemes other than registry, in packets, at the receiver or the sender [default: 128, selective 512]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(0, 4_294_967_295))]
     pub window: Option<u32>,
     /// Scheme receiver-window: the receiver reports to the sender up to which packet it may send; always on with congestion windows
@@ -501,7 +493,7 @@ pub struct TransferArgs {
     /// Scheme receiver-window: number of requests for a gap alone before all packets after it are requested too, 1 to 255 [default: 3]
     #[arg(long, value_name = "K", value_parser = whole::<u8>(1, 255))]
     pub resend_after: Option<u8>,
-    /// Schemes sender-window and adaptive-window: rules of the source document as they are written, which retransmit more
+    /// Scheme adaptive-window: timeout of the source document as it is written, which retransmits more
     #[arg(long)]
     pub literal: bool,
     /// Round trip time as a first guess for the timers of schemes other than registry [default: 100us]

@@ -22,12 +22,10 @@ mod schema;
 
 use std::path::Path;
 
-use fpga_firmware::generated::Scheme;
 use fpga_input::{FileKind, InputError, plain_message};
 use fpga_netmodel::{BitRate, Blackout, Order, Rate};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::SchemeConfig;
-use fpga_protocol::scheme::mapping::WIDTH;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
 
@@ -37,6 +35,7 @@ use network::{ClosEntry, EcnEntry, FatTreeEntry, LinkFailureEntry};
 use impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
 
 use crate::scenario::{Flow, MAX_FLOW_BYTES, Scenario, ScenarioError};
+use crate::scheme::{Rules, Scheme};
 use crate::topology::{PlainSwitch, Routing, SlowLink, Topology};
 
 /// JSON Schema of scenario files, for editors.
@@ -150,7 +149,7 @@ struct File {
     #[expect(dead_code, reason = "read for its range")]
     schema_version: Within<1, 1>,
     /// Scheme of all transfers (default: registry).
-    scheme: Option<SchemeName>,
+    scheme: Option<Scheme>,
     /// Hosts and switches (default: point-to-point).
     topology: Option<TopologyName>,
     /// Rate of each link in Gbit/s (default: 100).
@@ -198,8 +197,8 @@ struct File {
     /// the sender avoids those whose packets are lost or late.
     paths: Option<Within<1, 256>>,
     /// Congestion windows of the senders (default: true). They follow measured round trips and losses and need no help of
-    /// switches; not in receiver-window and receiver-counter, whose receivers acknowledge no packets. Without them, senders
-    /// transmit as fast as their scheme allows, as in the source documents.
+    /// switches. receiver-counter has none: its receiver acknowledges no packets. Without them, senders transmit as fast as
+    /// their scheme allows, as in the source documents.
     congestion: Option<Switch>,
     /// Selection of routes (default: adaptive).
     routing: Option<RoutingName>,
@@ -259,19 +258,6 @@ struct SlowLinkEntry {
     number: Option<Within<0, 255>>,
     /// Factor by which it is slower.
     times: Within<1, 1000>,
-}
-
-/// Name of a scheme.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-enum SchemeName {
-    Registry,
-    ReceiverWindow,
-    SenderWindow,
-    ReceiverCounter,
-    AdaptiveWindow,
-    Selective,
 }
 
 /// A topology without parameters.
@@ -511,16 +497,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
         FileError::Combination { name: name.to_owned(), line, column, key, problem }
     };
     let mut scenario = Scenario::new(1);
-    if let Some(scheme) = file.scheme {
-        scenario.scheme = match scheme {
-            SchemeName::Registry => Scheme::Registry,
-            SchemeName::ReceiverWindow => Scheme::ReceiverWindow,
-            SchemeName::SenderWindow => Scheme::SenderWindow,
-            SchemeName::ReceiverCounter => Scheme::ReceiverCounter,
-            SchemeName::AdaptiveWindow => Scheme::AdaptiveWindow,
-            SchemeName::Selective => Scheme::Selective,
-        };
-    }
+    scenario.scheme = file.scheme.unwrap_or(scenario.scheme);
     if let Some(TopologyName(topology)) = file.topology {
         topology.validate().map_err(|error| together("topology", None, error.to_string()))?;
         scenario.topology = topology;
@@ -693,35 +670,34 @@ fn tune(
     window: Option<u32>,
     credit: Option<bool>,
     literal: Option<bool>,
-) -> Result<Option<SchemeConfig>, (&'static str, &'static str)> {
+) -> Result<Option<Rules>, (&'static str, &'static str)> {
     if window.is_none() && credit.is_none() && literal.is_none() {
         return Ok(None);
     }
-    let mut rules = SchemeConfig::new(scenario.scheme, scenario.timers_for());
+    let mut rules = Rules::new(scenario.scheme, scenario.timers_for());
     if let Some(credit) = credit {
         match &mut rules {
-            Some(SchemeConfig::ReceiverWindow(config)) => config.credit = credit,
+            Some(Rules::Card(SchemeConfig::ReceiverWindow(config))) => config.credit = credit,
             _ => return Err(("credit", "only receiver-window supports it: remove it, or change scheme")),
         }
     }
     if let Some(literal) = literal {
         match &mut rules {
-            Some(SchemeConfig::SenderWindow(config)) => {
+            Some(Rules::SenderWindow(config)) => {
                 (config.adaptive, config.whole_buffer) = (!literal, literal);
             }
             _ => return Err(("literal", "only sender-window supports it: remove it, or change scheme")),
         }
     }
     if let Some(window) = window {
-        if window > WIDTH && scenario.scheme != Scheme::Selective {
+        let Some(most) = scenario.scheme.max_window() else {
+            return Err(("window", "this scheme has no window: remove it, or change scheme"));
+        };
+        if window > most {
             return Err(("window", "the window of this scheme is 1 to 128: give less, or change scheme"));
         }
-        match &mut rules {
-            Some(SchemeConfig::ReceiverWindow(config)) => config.window = window,
-            Some(SchemeConfig::SenderWindow(config)) => config.window = window,
-            Some(SchemeConfig::AdaptiveWindow { sender, .. }) => sender.window = window,
-            Some(SchemeConfig::Selective(config)) => config.window = window,
-            _ => return Err(("window", "this scheme has no window: remove it, or change scheme")),
+        if let Some(rules) = &mut rules {
+            rules.set_window(window);
         }
     }
     Ok(rules)

@@ -10,27 +10,52 @@ use fpga_protocol::scheme::traits::{
 use fpga_protocol::sender::{Command, CommandCompletion, CommandError, SendTicket};
 use fpga_registers::CardAddr;
 
+use crate::scheme::receiver_counter::ReceiverCounterConfig;
+use crate::scheme::sender_window::SenderWindowConfig;
+
 /// Sender of any scheme.
 #[derive(Debug)]
 pub(crate) enum AnySender {
     Registry(Box<RegistrySender>),
-    Messages(Box<messages::Sender>),
+    Card(Box<messages::Sender>),
+    SenderWindow(Box<messages::Sender<SenderWindowConfig>>),
+    ReceiverCounter(Box<messages::Sender<ReceiverCounterConfig>>),
 }
 
 /// Receiver of any scheme.
 #[derive(Debug)]
 pub(crate) enum AnyReceiver {
     Registry(Box<receiver::Receiver>),
-    Messages(Box<messages::Receiver>),
+    Card(Box<messages::Receiver>),
+    SenderWindow(Box<messages::Receiver<SenderWindowConfig>>),
+    ReceiverCounter(Box<messages::Receiver<ReceiverCounterConfig>>),
 }
 
 macro_rules! either {
     ($side:expr, $it:ident => $body:expr) => {
         match $side {
             Self::Registry($it) => $body,
-            Self::Messages($it) => $body,
+            Self::Card($it) => $body,
+            Self::SenderWindow($it) => $body,
+            Self::ReceiverCounter($it) => $body,
         }
     };
+}
+
+impl AnySender {
+    /// Waits for an answer that timed out, and refusals as "busy".
+    pub(crate) fn timeouts_and_refusals(&self) -> (u64, u64) {
+        let of = |counters: &messages::SenderCounters| (counters.timeouts, counters.busy);
+        match self {
+            Self::Registry(sender) => {
+                let counters = sender.inner().counters();
+                (counters.timeouts, counters.busy)
+            }
+            Self::Card(sender) => of(sender.counters()),
+            Self::SenderWindow(sender) => of(sender.counters()),
+            Self::ReceiverCounter(sender) => of(sender.counters()),
+        }
+    }
 }
 
 impl SchemeSender for AnySender {

@@ -16,13 +16,15 @@
 //! # Ok::<(), fpga_netsim::SimulationError>(())
 //! ```
 //!
-//! The simulator runs `fpga_protocol`'s senders and receivers of every scheme, behind [`fpga_protocol::scheme::traits`]. The registry's are
+//! The simulator runs `fpga_protocol`'s senders and receivers of the schemes of cards, behind [`fpga_protocol::scheme::traits`]; two
+//! baselines are its own ([`scheme`]), inside the same message layer. The registry's are
 //! the very code that the driver and the simulated card run, so a figure made here shows the implementation, not a model of it. A run
 //! depends only on its [`Scenario`]: the same scenario gives the same [`Report`] to the last bit.
 //!
 //! | Module | Content |
 //! |---|---|
 //! | [`scenario`] | what is simulated |
+//! | [`scheme`] | schemes, and the baselines that no card offers |
 //! | [`mod@file`] | the same as YAML |
 //! | [`topology`] | point to point, torus, tree of switches, Clos; the routes through them |
 //! | [`simulation`] | the event loop and its report |
@@ -58,15 +60,16 @@ mod numbers;
 pub mod parallel;
 pub mod queue_report;
 pub mod scenario;
+pub mod scheme;
 pub mod simulation;
 pub mod soak;
 pub mod statistics;
 pub mod sweep;
 pub mod topology;
 
-pub use fpga_firmware::generated::Scheme;
 pub use fpga_netmodel::BitRate;
 pub use scenario::{Flow, Scenario, ScenarioError};
+pub use scheme::Scheme;
 pub use simulation::{
     FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report, Simulation, SimulationError,
 };

@@ -4,20 +4,19 @@
 
 mod load;
 
-use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
 use fpga_netmodel::{BitRate, Blackout, Conditions, Impairments, Order, OrderError, Rate};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::congestion::CongestionConfig;
 use fpga_protocol::receiver::{ReceiverConfig, ReceiverConfigError};
-use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::bits::PacketWindow;
 use fpga_protocol::scheme::messages::MessageConfigError;
 use fpga_protocol::sender::{Notify, SenderConfig, SenderConfigError};
 use fpga_registers::quantity;
 
-pub(crate) use load::{HostLoad, message_configs, registry_configs};
+pub(crate) use load::{HostLoad, message_ends, registry_configs};
 
+use crate::scheme::{Rules, Scheme};
 use crate::topology::{
     Marking, Outage, PlainSwitch, Routing, SlowLink, SwitchFabric, Tier, Topology, TopologyError,
 };
@@ -36,19 +35,6 @@ pub const fn node_of(host: u32) -> NodeId {
 /// Incarnation of a host's node.
 pub(crate) const fn incarnation_of(host: u32) -> Incarnation {
     Incarnation::new(host + 1)
-}
-
-/// Name of a scheme in scenario files, on the command line and in results.
-#[must_use]
-pub const fn scheme_name(scheme: Scheme) -> &'static str {
-    match scheme {
-        Scheme::ReceiverWindow => "receiver-window",
-        Scheme::SenderWindow => "sender-window",
-        Scheme::ReceiverCounter => "receiver-counter",
-        Scheme::AdaptiveWindow => "adaptive-window",
-        Scheme::Selective => "selective",
-        _ => "registry",
-    }
 }
 
 /// Maximum length of a flow in bytes.
@@ -136,7 +122,7 @@ pub struct Scenario {
     /// Round trip for which the message schemes' timers are computed; `None`: the longest route without queueing.
     pub round_trip: Option<Nanos>,
     /// Parameters of the message schemes; `None`: the specification's for the round trip.
-    pub rules: Option<SchemeConfig>,
+    pub rules: Option<Rules>,
     /// Maximum number of messages that a host may send, and may receive, at once; `None`: 16 and 64, which is the specification's number. A
     /// sender's context is large, a receiver's is not.
     pub contexts: Option<u32>,
@@ -149,7 +135,7 @@ pub struct Scenario {
     pub paths: u16,
     /// Switches that do not support link feedback: they neither answer nor report, and forward or drop link packets. Default: none.
     pub plain_switches: Vec<PlainSwitch>,
-    /// Congestion windows of the senders, all schemes; `None`: off, as in the source documents. Default: on.
+    /// Congestion windows of the senders, all schemes but the receiver counter; `None`: off, as in the source documents. Default: on.
     pub congestion: Option<CongestionConfig>,
 }
 
@@ -256,7 +242,8 @@ impl Scenario {
 
     /// Sets the message schemes' parameters, and with them the scheme.
     #[must_use]
-    pub fn rules(mut self, rules: SchemeConfig) -> Self {
+    pub fn rules(mut self, rules: impl Into<Rules>) -> Self {
+        let rules = rules.into();
         self.scheme = rules.scheme();
         self.rules = Some(rules);
         self
@@ -330,8 +317,8 @@ impl Scenario {
 
     /// Parameters of the message schemes; `None` for the registry.
     #[must_use]
-    pub fn rules_in_use(&self) -> Option<SchemeConfig> {
-        self.rules.or_else(|| SchemeConfig::new(self.scheme, self.timers_for()))
+    pub fn rules_in_use(&self) -> Option<Rules> {
+        self.rules.or_else(|| Rules::new(self.scheme, self.timers_for()))
     }
 
     /// Number of packets in flight for which space is reserved in advance: all unacknowledged packets of every sender, with copies and
@@ -540,8 +527,7 @@ pub enum ScenarioError {
     },
     /// Rates would be lowered and never rise again.
     #[error(
-        "a controller with the scheme {}: its answers report no delays; use adaptive-window or selective",
-        scheme_name(*scheme)
+        "a controller with the scheme {scheme}: its answers report no delays; use adaptive-window or selective"
     )]
     NoDelays {
         /// Scheme.

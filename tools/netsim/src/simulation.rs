@@ -20,7 +20,6 @@ use fpga_netmodel::{Class, ImpairedLink};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow;
 use fpga_protocol::receiver::MemoryWindow;
-use fpga_protocol::scheme::messages;
 use fpga_protocol::scheme::traits::{
     Action, Header, OutgoingPacket, RegistrySender, SchemeReceiver, SchemeSender,
 };
@@ -32,8 +31,9 @@ pub use report::{FlowReport, HostReport, LinkFeedbackCounts, RateChange, Report}
 use crate::event_queue::{Event, EventAction, EventQueue};
 use crate::host::{AnyReceiver, AnySender, Counting, Host, Jumps, WakeTimer};
 use crate::scenario::{
-    HostLoad, Scenario, ScenarioError, incarnation_of, message_configs, node_of, registry_configs,
+    HostLoad, Scenario, ScenarioError, incarnation_of, message_ends, node_of, registry_configs,
 };
+use crate::scheme::Rules;
 use crate::topology::{FlowKey, Offer, Queued, SwitchFabric, Way};
 use copying::Copying;
 use links::Feedback;
@@ -238,16 +238,23 @@ impl Simulation {
                     AnyReceiver::Registry(Box::new(receiver)),
                 )
             }
-            Some(rules) => {
-                let (sender, receiver) = message_configs(scenario, rules, host, load);
-                let mut sender = messages::Sender::new(sender, incarnation_of(host))?;
+            Some(Rules::Card(rules)) => {
+                let rules = if scenario.congestion.is_some() { rules.acknowledging() } else { rules };
+                let (mut sender, receiver) = message_ends(scenario, rules, host, load)?;
                 if let Some(controller) = scenario.controller {
                     let mut flow = flow::FlowConfig::new(scenario.rate.get(), scenario.timers_for());
                     flow.controller = Some(node_of(controller));
                     sender.control_flow(flow);
                 }
-                let receiver = messages::Receiver::new(receiver)?;
-                (AnySender::Messages(Box::new(sender)), AnyReceiver::Messages(Box::new(receiver)))
+                (AnySender::Card(sender), AnyReceiver::Card(receiver))
+            }
+            Some(Rules::SenderWindow(rules)) => {
+                let (sender, receiver) = message_ends(scenario, rules, host, load)?;
+                (AnySender::SenderWindow(sender), AnyReceiver::SenderWindow(receiver))
+            }
+            Some(Rules::ReceiverCounter(rules)) => {
+                let (sender, receiver) = message_ends(scenario, rules, host, load)?;
+                (AnySender::ReceiverCounter(sender), AnyReceiver::ReceiverCounter(receiver))
             }
         };
         let everything = MemoryWindow {
@@ -313,7 +320,7 @@ impl Simulation {
         if let Some(feedback) = &self.feedback {
             self.report.links = feedback.words();
             for host in &self.hosts {
-                if let AnySender::Messages(sender) = &host.sender {
+                if let AnySender::Card(sender) = &host.sender {
                     let (lowered, raised, inquiries) = sender.flow().map_or((0, 0, 0), |flow| flow.changes());
                     self.report.links.inquiries += inquiries;
                     self.report.links.lowered += lowered;
@@ -324,13 +331,7 @@ impl Simulation {
         for (host, report) in self.hosts.iter().zip(&mut self.report.hosts) {
             report.written = host.memory.bytes;
             report.disorder = host.jumps.disorder();
-            (report.timeouts, report.refusals) = match &host.sender {
-                AnySender::Registry(sender) => {
-                    let counters = sender.inner().counters();
-                    (counters.timeouts, counters.busy)
-                }
-                AnySender::Messages(sender) => (sender.counters().timeouts, sender.counters().busy),
-            };
+            (report.timeouts, report.refusals) = host.sender.timeouts_and_refusals();
             if let AnyReceiver::Registry(receiver) = &host.receiver {
                 let counters = receiver.counters();
                 report.registry_high_water = counters.registry_high_water;

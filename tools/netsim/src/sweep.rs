@@ -9,7 +9,6 @@ use fpga_registers::quantity;
 
 use crate::explain::{Explanation, QueueReport, SeriesReport, explain};
 use crate::figures::picture::{Curve, CurveKind, Extent, Panel, Picture};
-use crate::scenario::scheme_name;
 use crate::statistics::{self, Summary, count, seed_of};
 use crate::{FlowReport, LinkFeedbackCounts, Report, Scenario, Simulation, SimulationError, parallel};
 
@@ -143,7 +142,7 @@ fn line(csv: &mut String, scenario: &Scenario, seed: u64, number: usize, report:
 
 fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
     let mut sweep = Sweep {
-        scheme: scheme_name(scenario.scheme),
+        scheme: scenario.scheme.name(),
         topology: scenario.topology.to_string(),
         runs: reports.len() as u64,
         csv: format!("{HEADER}\n"),

@@ -1,6 +1,7 @@
 //! Scenarios as YAML: accepted files, and the errors for refused ones.
 
 use fpga_netmodel::{Delay, Loss, Order};
+use fpga_netsim::scheme::Rules;
 use fpga_netsim::{BitRate, PlainSwitch, Scheme, Simulation, Topology, file};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::SchemeConfig;
@@ -36,7 +37,9 @@ fn scenario_full_file_parses() {
     assert_eq!((scenario.queue, scenario.seed, scenario.contexts), (65536, 7, Some(8)));
     assert_eq!((scenario.flows.len(), scenario.flows[0].at), (2, Nanos::new(50)));
     assert_eq!(scenario.sender.packet_size_log2, 10);
-    let Some(SchemeConfig::ReceiverWindow(config)) = scenario.rules else { panic!("{:?}", scenario.rules) };
+    let Some(Rules::Card(SchemeConfig::ReceiverWindow(config))) = scenario.rules else {
+        panic!("{:?}", scenario.rules)
+    };
     assert!(config.credit && config.window == 64 && config.hole_timeout == Nanos::from_micros(10));
     let report = Simulation::new(&scenario).unwrap().run().unwrap();
     assert_eq!(report.failures(), 0, "{report:?}");

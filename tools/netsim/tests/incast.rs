@@ -25,6 +25,11 @@ fn run(scenario: &Scenario) -> Report {
     report
 }
 
+/// Schemes with congestion windows: not the receiver counter, which fills the queue whether they are on or off.
+fn with_windows() -> impl Iterator<Item = Scheme> {
+    Scheme::ALL.iter().copied().filter(|scheme| *scheme != Scheme::ReceiverCounter)
+}
+
 fn last(report: &Report) -> u64 {
     report.last_arrival().get()
 }
@@ -33,7 +38,7 @@ fn last(report: &Report) -> u64 {
 #[test]
 fn congestion_window_incast_fills_bottleneck_with_few_retransmissions() {
     let (senders, length) = (16, 256 << 10);
-    for scheme in Scheme::ALL.iter().copied() {
+    for scheme in with_windows() {
         let controlled = incast(scheme, senders, length);
         let plain = controlled.clone().congestion(None);
         let [plain, report] = [&plain, &controlled].map(run);
@@ -51,7 +56,7 @@ fn congestion_window_incast_fills_bottleneck_with_few_retransmissions() {
 #[test]
 fn congestion_window_keeps_queue_short_for_small_transfers() {
     let (senders, length, count) = (15, 512 << 10, 200);
-    for scheme in Scheme::ALL.iter().copied() {
+    for scheme in with_windows() {
         let small = |number: u64| {
             let mut flow = Flow::new(senders + 1, 0, 512);
             flow.at = Nanos::from_micros(10 + 5 * number);

@@ -1,5 +1,6 @@
 //! Integration tests of the package: one module each subject, in one binary, which links once.
 
+mod baselines;
 mod clos;
 mod feedback;
 mod files;

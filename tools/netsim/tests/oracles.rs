@@ -3,10 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue may as well stop")]
 
 use fpga_netmodel::{Conditions, Loss, Probability};
+use fpga_netsim::scheme::sender_window::SenderWindowConfig;
 use fpga_netsim::{BitRate, FlowReport, Scenario, Scheme, Simulation};
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::SchemeConfig;
-use fpga_protocol::scheme::{receiver_window, sender_window};
+use fpga_protocol::scheme::receiver_window;
 
 const PACKET: u64 = 512;
 
@@ -107,11 +108,8 @@ fn oracle_no_scheme_sends_fewer_than_loss_requires_of_long_messages() {
 fn oracle_sender_window_is_limited_by_window_per_round_trip() {
     for window in [1, 8, 16, 32] {
         let scenario = path(2048, 0.0).delay(Nanos::from_micros(5));
-        let config = sender_window::SenderWindowConfig {
-            window,
-            ..sender_window::SenderWindowConfig::new(scenario.timers_for())
-        };
-        let scenario = scenario.rules(SchemeConfig::SenderWindow(config));
+        let config = SenderWindowConfig { window, ..SenderWindowConfig::new(scenario.timers_for()) };
+        let scenario = scenario.rules(config);
         let flow = run(&scenario);
         assert_eq!(flow.retransmits, 0);
         let data = scenario.rate.time_of(PACKET + 88);

@@ -619,8 +619,7 @@ fpga_status fpga_cdma_ring_abort(fpga_cdma cdma);
 
 #define FPGA_ANY_NODE UINT32_MAX /* every node, as the source of writes to a region */
 
-/* Schemes have names: "registry", "receiver-window", "sender-window", "receiver-counter", "adaptive-window", "selective". Peers run the same
- * scheme. */
+/* Schemes have names: "registry", "receiver-window", "adaptive-window", "selective". Peers run the same scheme. */
 typedef struct fpga_endpoint_options {
     const char *scheme;           /* default scheme of transfers. Default "registry" */
     const char *other_schemes;    /* more schemes, separated by commas. Default: none */

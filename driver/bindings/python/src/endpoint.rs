@@ -127,7 +127,7 @@ fn scheme(name: &str) -> Result<Scheme, Failure> {
     let wanted = plain(name);
     Scheme::ALL.iter().copied().find(|known| plain(known.name()) == wanted).ok_or_else(|| {
         Failure::value(format!(
-            "there is no scheme '{name}'; the schemes are registry, receiver-window, sender-window, receiver-counter, adaptive-window, selective"
+            "there is no scheme '{name}'; the schemes are registry, receiver-window, adaptive-window, selective"
         ))
     })
 }

@@ -8,7 +8,7 @@
 use super::mapping::{InFlight, WIDTH, before, ones};
 use super::{Answer, MessageSender, Packet, UnhashedCount};
 use crate::sender::RoundTrip;
-use crate::state::{StateTable, state_fields};
+use crate::state::StateTable;
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -321,7 +321,7 @@ impl Sender {
     /// Returns the fields of the state with their sizes in memory.
     #[must_use]
     pub fn state(&self) -> Vec<StateTable> {
-        state_fields!(self, without [config, delay, late, overdue], flight + flight.heap_bytes(), delays + size_of_val(&*delays.spans), trip, walk, active, silent, requested, inquire)
+        crate::state_fields!(self, without [config, delay, late, overdue], flight + flight.heap_bytes(), delays + size_of_val(&*delays.spans), trip, walk, active, silent, requested, inquire)
     }
 }
 

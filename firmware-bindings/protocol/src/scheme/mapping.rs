@@ -8,7 +8,7 @@ use super::bits::{PacketWindow, down, low};
 use super::{AckMap, Answer, AnswerQueue, Disposition, MessageReceiver, Packet, ReceivePath, UnhashedCount};
 use crate::disorder::Disorder;
 use crate::sender::RoundTrip;
-use crate::state::{StateTable, state_fields};
+use crate::state::StateTable;
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -538,12 +538,12 @@ impl InFlight {
         if let Some(old) = forgotten.filter(|old| old.sequence != 0 && self.is_outstanding(old)) {
             self.again.insert(old.index);
         }
-        Some(Packet { index: number, tail: number + 1 == self.count, round: 0, sequence })
+        Some(Packet { index: number, tail: number + 1 == self.count, sequence })
     }
 }
 
 /// Returns the positions of the bits that are set.
-pub(super) fn ones(mut bits: u128) -> impl Iterator<Item = u32> {
+pub fn ones(mut bits: u128) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
         let place = (bits != 0).then(|| bits.trailing_zeros())?;
         bits &= bits - 1;
@@ -555,7 +555,7 @@ impl Receiver {
     /// Returns the fields of the state with their sizes in memory.
     #[must_use]
     pub fn state(&self) -> Vec<StateTable> {
-        state_fields!(self, without [window, gap_timeout, answers], base, received, count, highest, mark, gaps + gaps.as_ref().map_or(0, |gaps| size_of_val(&*gaps.since)))
+        crate::state_fields!(self, without [window, gap_timeout, answers], base, received, count, highest, mark, gaps + gaps.as_ref().map_or(0, |gaps| size_of_val(&*gaps.since)))
     }
 }
 

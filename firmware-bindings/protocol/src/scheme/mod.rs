@@ -3,11 +3,10 @@
 //! | Module | Scheme | Section of docs/protocol.md |
 //! |---|---|---|
 //! | [`receiver_window`] | the receiver slides a window over its packets and requests the lowest hole | 8.1 |
-//! | [`sender_window`] | the sender keeps a window of unacknowledged packets and retransmits all of them | 8.2 |
-//! | [`receiver_counter`] | the receiver counts; if one packet is missing, the whole message is retransmitted | 8.3 |
 //! | [`adaptive_window`] | bitmaps in every acknowledgement, a timeout that follows the measured delays | 8.5 |
 //! | [`selective`] | loss detection by sending order, an adaptive reorder window, a tail probe | 8.6 |
 //! | [`any`] | any of these, selected at configuration time | |
+//! | [`message_scheme`] | the traits through which the message layer uses a scheme | |
 //! | [`messages`] | contexts, requests, tombstones, transfers: the node around the senders and receivers | 7 |
 //! | [`commands`] | transfers that the NI sends by itself: the host's side | |
 //! | [`traits`] | the traits of every scheme's sender and receiver, including the registry's | |
@@ -24,11 +23,10 @@ pub mod any;
 pub mod bits;
 pub mod commands;
 pub mod mapping;
+pub mod message_scheme;
 pub mod messages;
-pub mod receiver_counter;
 pub mod receiver_window;
 pub mod selective;
-pub mod sender_window;
 pub mod traits;
 pub mod tuning;
 
@@ -47,8 +45,6 @@ pub struct Packet {
     /// Whether it is the last packet of the message: set whenever `index` is the highest, also in retransmissions
     /// [E0-10].
     pub tail: bool,
-    /// Round of the message; 0 in schemes without rounds.
-    pub round: u8,
     /// In schemes with maps, number of this transmission within the message. An [`Answer::Map`] echoes it, so that the
     /// measured delay belongs to this transmission and no other [E2-2]. In the receiver window 1 for the first
     /// transmission of a packet, 2 for any other. 0 in the other schemes.
@@ -76,18 +72,6 @@ pub enum Answer {
         above: u16,
         /// Packet that is answered; `None` if a timer caused the answer.
         index: Option<u32>,
-    },
-    /// This packet is received.
-    Received {
-        /// Index of the packet.
-        index: u32,
-        /// Its round; 0 in schemes without rounds.
-        round: u8,
-    },
-    /// Some packets of this round are missing.
-    Short {
-        /// Round of the message.
-        round: u8,
     },
     /// All received packets.
     Map(AckMap),
@@ -174,12 +158,13 @@ pub trait MessageReceiver {
 
 /// Returns the wait after `times` consecutive timeouts: it doubles each time [E2-5], up to sixteen times `span`.
 /// Packets sent into a full queue at a constant rate keep it full.
-const fn backoff(span: Nanos, times: u8) -> Nanos {
+#[must_use]
+pub const fn backoff(span: Nanos, times: u8) -> Nanos {
     span.saturating_mul(1 << if times < MAX_DOUBLINGS { times } else { MAX_DOUBLINGS })
 }
 
-/// Waits of four round trips grow to 64, like those of the other schemes.
-const MAX_DOUBLINGS: u8 = 4;
+/// Maximum number of doublings: waits of four round trips grow to 64.
+pub const MAX_DOUBLINGS: u8 = 4;
 
 /// Count without influence on the behaviour: states that differ only in it have equal hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

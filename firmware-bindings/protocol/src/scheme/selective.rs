@@ -9,7 +9,7 @@ use super::bits::PacketWindow;
 use super::mapping::{InFlight, Transmission, before};
 use super::{Answer, MessageSender, Packet, UnhashedCount};
 use crate::sender::RoundTrip;
-use crate::state::{StateTable, state_fields};
+use crate::state::StateTable;
 use crate::time::Nanos;
 use alloc::vec::Vec;
 
@@ -325,7 +325,7 @@ impl Sender {
     /// Returns the fields of the state with their sizes in memory.
     #[must_use]
     pub fn state(&self) -> Vec<StateTable> {
-        state_fields!(self, without [config, delay, needless], flight + flight.heap_bytes(), trip, spread, latest, due, probe, silent)
+        crate::state_fields!(self, without [config, delay, needless], flight + flight.heap_bytes(), trip, spread, latest, due, probe, silent)
     }
 }
 

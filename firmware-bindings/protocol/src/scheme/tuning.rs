@@ -8,14 +8,13 @@ use super::adaptive_window::TimeoutRule;
 use super::any::SchemeConfig;
 use super::bits::PacketWindow;
 use super::mapping::WIDTH;
-use super::sender_window::SenderWindowConfig;
 use crate::time::Nanos;
 
 /// Differences from the specification's values; by default none. Parameters that a scheme does not have are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Tuning {
-    /// Window in packets, the receiver's (W) or the sender's (Ws), depending on the scheme: 1 to [`max_window`].
+    /// Window in packets, the receiver's (W) or the sender's, depending on the scheme: 1 to [`max_window`].
     pub window: Option<u32>,
     /// Receiver window: the receiver sends the sender's limit. Always on where senders have congestion windows.
     pub credit: bool,
@@ -25,8 +24,7 @@ pub struct Tuning {
     pub samples: Option<u16>,
     /// Adaptive window: interval between two checks of the window (k), not 0.
     pub walk: Option<Duration>,
-    /// Literal forms of the sources (docs/protocol.md 12). Adaptive window: timeout of source 002, which causes many spurious retransmissions
-    /// [E2-1]. Sender window: constant timeout after which the whole buffer is retransmitted, of source 004.
+    /// Adaptive window: timeout of source 002 in its literal form, which causes many spurious retransmissions [E2-1].
     pub literal: bool,
 }
 
@@ -34,7 +32,7 @@ pub struct Tuning {
 #[must_use]
 pub const fn max_window(scheme: Scheme) -> Option<u32> {
     match scheme {
-        Scheme::ReceiverWindow | Scheme::SenderWindow | Scheme::AdaptiveWindow => Some(WIDTH),
+        Scheme::ReceiverWindow | Scheme::AdaptiveWindow => Some(WIDTH),
         Scheme::Selective => Some(PacketWindow::WIDTH),
         _ => None,
     }
@@ -64,13 +62,6 @@ impl SchemeConfig {
                 config.credit |= tuning.credit;
                 config.patience = tuning.resend_after.unwrap_or(config.patience);
             }
-            Self::SenderWindow(config) => {
-                if tuning.literal {
-                    *config = SenderWindowConfig::literal(round_trip);
-                }
-                config.window = tuning.window.unwrap_or(config.window);
-            }
-            Self::ReceiverCounter(_) => {}
             Self::AdaptiveWindow { sender, .. } => {
                 sender.window = tuning.window.unwrap_or(sender.window);
                 sender.samples = tuning.samples.map_or(sender.samples, u32::from);
@@ -104,7 +95,7 @@ mod tests {
     #[test]
     fn tuning_window_bounds_depend_on_scheme() {
         for (scheme, most) in
-            [(Scheme::ReceiverWindow, 128), (Scheme::SenderWindow, 128), (Scheme::Selective, 512)]
+            [(Scheme::ReceiverWindow, 128), (Scheme::AdaptiveWindow, 128), (Scheme::Selective, 512)]
         {
             for (window, fits) in [(0, false), (1, true), (most, true), (most + 1, false)] {
                 let tuning = Tuning { window: Some(window), ..Tuning::default() };
@@ -137,8 +128,6 @@ mod tests {
             (sender.window, sender.samples, sender.walk, sender.patience),
             (9, 11, walk.into(), TimeoutRule::Literal)
         );
-        let SchemeConfig::SenderWindow(config) = rules(Scheme::SenderWindow) else { panic!() };
-        assert_eq!((config.window, config.adaptive, config.whole_buffer), (9, false, true));
         for wrong in [
             Tuning { resend_after: Some(0), ..tuning },
             Tuning { samples: Some(0), ..tuning },

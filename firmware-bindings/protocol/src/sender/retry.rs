@@ -145,7 +145,7 @@ impl RoundTrip {
         Self { samples: 0, mean: Nanos::ZERO, deviation: Nanos::ZERO, max_sample: Nanos::ZERO };
 
     /// Adds a sample: a packet was answered after `span`.
-    pub(crate) fn sample(&mut self, span: Nanos) {
+    pub fn sample(&mut self, span: Nanos) {
         let span = span.get();
         if self.samples == 0 {
             self.mean = Nanos::new(span);

@@ -103,26 +103,20 @@ fn e0_15_done_lost_is_repeated_on_request() {
 /// Every request arrives twice, and the answers to the first copy are lost: there is one message, in one context.
 #[test]
 fn e0_16_repeated_request_gives_one_context() {
-    for scheme in [Scheme::ReceiverWindow, Scheme::ReceiverCounter] {
-        let mut pair = Pair::new(SchemeConfig::new(scheme, ROUND_TRIP).unwrap());
-        pair.sender.submit(pair.now, write(1, 0, 0, 640)).unwrap();
-        let requests = Cell::new(0);
-        let ended = pair.run(
-            |header| {
-                let asks = matches!(header, Header::Message(Message::Request(_)));
-                requests.set(requests.get() + usize::from(asks));
-                1 + usize::from(asks)
-            },
-            |_| usize::from(requests.get() >= 3),
-        );
-        assert!(ended && requests.get() == 3, "{scheme}: {} requests", requests.get());
-        let counters = pair.receiver.counters();
-        assert_eq!(
-            (counters.begun, counters.complete, pair.receiver.live()),
-            (1, 1, 0),
-            "{scheme}: {counters:?}"
-        );
-    }
+    let mut pair = Pair::new(rules());
+    pair.sender.submit(pair.now, write(1, 0, 0, 640)).unwrap();
+    let requests = Cell::new(0);
+    let ended = pair.run(
+        |header| {
+            let asks = matches!(header, Header::Message(Message::Request(_)));
+            requests.set(requests.get() + usize::from(asks));
+            1 + usize::from(asks)
+        },
+        |_| usize::from(requests.get() >= 3),
+    );
+    assert!(ended && requests.get() == 3, "{} requests", requests.get());
+    let counters = pair.receiver.counters();
+    assert_eq!((counters.begun, counters.complete, pair.receiver.live()), (1, 1, 0), "{counters:?}");
 }
 
 /// A retransmission reads the source again: an outgoing packet refers to the same source address each time, and no copy is kept. So the

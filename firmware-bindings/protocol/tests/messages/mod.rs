@@ -25,13 +25,7 @@ use fpga_protocol::scheme::traits::{Header, RegistrySender};
 use net::{Net, Node, ReadSupport, node_id};
 
 pub(crate) const ROUND_TRIP: Nanos = Nanos::from_micros(4);
-pub(crate) const SCHEMES: [Scheme; 5] = [
-    Scheme::ReceiverWindow,
-    Scheme::SenderWindow,
-    Scheme::ReceiverCounter,
-    Scheme::AdaptiveWindow,
-    Scheme::Selective,
-];
+pub(crate) const SCHEMES: [Scheme; 3] = [Scheme::ReceiverWindow, Scheme::AdaptiveWindow, Scheme::Selective];
 
 /// Every scheme with the specification's parameters, and the receiver window with credits and with a narrow window.
 pub(crate) fn all_rules() -> Vec<SchemeConfig> {

@@ -19,7 +19,7 @@ const LENGTH: u32 = 150;
 const BASE: u64 = 0x300;
 
 fn rules() -> SchemeConfig {
-    SchemeConfig::new(Scheme::SenderWindow, ROUND_TRIP).unwrap()
+    SchemeConfig::new(Scheme::Selective, ROUND_TRIP).unwrap()
 }
 
 /// First packets of a transfer to [`BASE`] from a sender with incarnation `incarnation`.
@@ -75,7 +75,7 @@ impl TestBed {
 fn packets_that_contradict_their_message_refused() {
     let [first, second, last] = packets(5, LENGTH).try_into().unwrap();
     let mut bed = TestBed::new(|_| {});
-    assert_eq!(bed.deliver(START, first, 64).0, [AnswerBody::Received { index: 0, round: 0 }]);
+    assert!(matches!(bed.deliver(START, first, 64).0[..], [AnswerBody::Map { base: 1, .. }]));
     let wrong = [
         ("behind the last", MessageHeader { index: 3, ..second }, 64),
         ("behind the last, as the last", MessageHeader { index: 3, ..last }, 22),
@@ -115,7 +115,7 @@ fn events_of_message_name_time_context_and_range() {
         address: CardAddr::new(BASE),
         length: LENGTH.into(),
         op: OpNumber::new(1),
-        tries: Registration::byte(Flags::NOTIFY_RECEIVER, Scheme::SenderWindow),
+        tries: Registration::byte(Flags::NOTIFY_RECEIVER, Scheme::Selective),
         time: 300,
         ..Event::new(EventKind::Registered)
     };

@@ -1,26 +1,20 @@
 //! One test per erratum of the sources 000, 004 and 002 that two ends can show; docs/dev/errata.md lists the others. E0-2, E0-4 and E0-5 are
 //! covered in `literal`.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
+use crate::scheme::carry::{ONE_WAY, ROUND_TRIP, carry};
 use crate::scheme::literal_receivers::{self as literal, LiteralVariant};
 use crate::scheme::timer_receiver::TimerReceiver;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::receiver_window::{Receiver, ReceiverWindowConfig, Sender};
 use fpga_protocol::scheme::{
     AckMap, Answer, Disposition, MAX_MESSAGE_PACKETS, MessageReceiver, MessageSender, Packet,
-    adaptive_window, mapping, selective, sender_window,
+    adaptive_window, mapping, selective,
 };
 
-/// The reference path: 10 GB/s, 800 ns one way, packets of 512 bytes and a header.
-const PACKET_TIME: Nanos = Nanos::new(55);
-const ONE_WAY: Nanos = Nanos::new(800);
-const ROUND_TRIP: Nanos = Nanos::new(1655);
 const START: Nanos = Nanos::ZERO;
 
 fn packet(index: u32, count: u32) -> Packet {
-    Packet { index, tail: index + 1 == count, round: 0, sequence: 0 }
+    Packet { index, tail: index + 1 == count, sequence: 0 }
 }
 
 fn sender(count: u32) -> Sender {
@@ -37,82 +31,6 @@ fn take(receiver: &mut impl MessageReceiver, index: u32, count: u32) -> Disposit
 
 fn all_of(sender: &mut impl MessageSender, now: Nanos) -> Vec<u32> {
     std::iter::from_fn(|| sender.poll_packet(now)).map(|packet| packet.index).collect()
-}
-
-/// Result of a message on the reference path.
-#[derive(Clone, Copy, Debug)]
-struct MessageOutcome {
-    /// Time when the sender knew that the whole message had arrived; `None`: not before the limit.
-    done: Option<Nanos>,
-    sent: u32,
-}
-
-/// Transfers a message in order until `limit`. `lost` lists the transmissions that are lost, counted from 0.
-fn carry(
-    mut sender: impl MessageSender,
-    mut receiver: impl MessageReceiver,
-    lost: &[u32],
-    limit: Nanos,
-) -> MessageOutcome {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    enum EventAction {
-        Data(Packet),
-        Answer(Answer),
-        Timer,
-        Free,
-    }
-    let mut events = BinaryHeap::new();
-    let (mut number, mut sent, mut free, mut wake) = (0_u64, 0_u32, START, Nanos::MAX);
-    events.push(Reverse((START, number, EventAction::Free)));
-    while let Some(Reverse((now, _, what))) = events.pop() {
-        if now > limit {
-            break;
-        }
-        let mut add = |at: Nanos, what| {
-            number += 1;
-            events.push(Reverse((at, number, what)));
-        };
-        match what {
-            EventAction::Data(packet) => {
-                let complete = receiver.is_complete();
-                receiver.handle_packet(now, &packet);
-                if complete {
-                    add(now.saturating_add(ONE_WAY), EventAction::Answer(Answer::Done));
-                }
-            }
-            EventAction::Answer(answer) => sender.handle_answer(now, &answer),
-            EventAction::Timer => {
-                wake = if wake <= now { Nanos::MAX } else { wake };
-                sender.handle_timeout(now);
-                receiver.handle_timeout(now);
-            }
-            EventAction::Free => {}
-        }
-        while let Some(answer) = receiver.poll_answer() {
-            add(now.saturating_add(ONE_WAY), EventAction::Answer(answer));
-        }
-        if sender.is_done() {
-            return MessageOutcome { done: Some(now), sent };
-        }
-        if free <= now
-            && let Some(packet) = sender.poll_packet(now)
-        {
-            if !lost.contains(&sent) {
-                add(now.saturating_add(PACKET_TIME).saturating_add(ONE_WAY), EventAction::Data(packet));
-            }
-            sent += 1;
-            free = now.saturating_add(PACKET_TIME);
-            add(free, EventAction::Free);
-        }
-        let due = [sender.poll_timeout(), receiver.poll_timeout()].into_iter().flatten().min();
-        // One event for the next timer; an obsolete one has no effect.
-        if let Some(due) = due.map(|due| due.max(now.saturating_add(Nanos::new(1)))).filter(|due| *due < wake)
-        {
-            wake = due;
-            add(due, EventAction::Timer);
-        }
-    }
-    MessageOutcome { done: None, sent }
 }
 
 #[test]
@@ -270,86 +188,6 @@ fn receiver_window_long_timers_cost_nothing_after_first_sample() {
     // Constant timers: the reorder window is an eighth of the configured round trip, so of fifty.
     let constant = took(50, false).0;
     assert!(constant > right.saturating_add(ROUND_TRIP.saturating_mul(5)), "{constant}, not {right}");
-}
-
-/// Timers shorter than the round trip retransmit at first; then they follow it.
-#[test]
-fn sender_window_short_timer_does_not_collapse() {
-    let sent = |adaptive: bool| {
-        let config = sender_window::SenderWindowConfig {
-            adaptive,
-            ..sender_window::SenderWindowConfig::new(Nanos::new(100))
-        };
-        let sender = sender_window::Sender::new(config, 512);
-        let went = carry(sender, sender_window::Receiver::new(512), &[100, 300], Nanos::from_millis(10));
-        assert!(went.done.is_some());
-        went.sent
-    };
-    assert!(sent(true) < 512 + 5 * 32, "{}", sent(true));
-    assert!(sent(false) > 2 * 512, "{}", sent(false));
-}
-
-/// Packets that a timeout retransmits when eight were sent, and 1, 3 and 4 are acknowledged.
-fn retransmitted(config: sender_window::SenderWindowConfig, meanwhile: &[u32]) -> Vec<u32> {
-    let config = sender_window::SenderWindowConfig { window: 8, ..config };
-    let mut sender = sender_window::Sender::new(config, 20);
-    assert_eq!(all_of(&mut sender, START), (0..8).collect::<Vec<_>>());
-    for index in [1, 3, 4] {
-        sender.handle_answer(START, &Answer::Received { index, round: 0 });
-    }
-    assert_eq!(all_of(&mut sender, START), [], "the base is missing, so the window is closed");
-    let due = sender.poll_timeout().unwrap();
-    assert_eq!(sender.handle_timeout(due), 1);
-    // Two configured round trips, although the answers took no time.
-    assert!(config.adaptive || due == ROUND_TRIP.saturating_mul(2), "{due}");
-    for &index in meanwhile {
-        sender.handle_answer(due, &Answer::Received { index, round: 0 });
-    }
-    all_of(&mut sender, due)
-}
-
-#[test]
-fn sender_window_literal_timeout_retransmits_whole_buffer() {
-    let (usual, literal) = (
-        sender_window::SenderWindowConfig::new(ROUND_TRIP),
-        sender_window::SenderWindowConfig::literal(ROUND_TRIP),
-    );
-    assert_eq!(retransmitted(usual, &[]), [0, 2, 5, 6, 7]);
-    assert_eq!(retransmitted(literal, &[]), [0, 1, 2, 3, 4, 5, 6, 7]);
-    // Answers before the retransmission: only packets that leave the buffer with the base are spared.
-    assert_eq!(retransmitted(usual, &[5]), [0, 2, 6, 7]);
-    assert_eq!(retransmitted(literal, &[5]), [0, 1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(retransmitted(usual, &[0]), [2, 5, 6, 7, 8, 9]);
-    assert_eq!(retransmitted(literal, &[0]), [2, 3, 4, 5, 6, 7, 8, 9]);
-}
-
-/// Every packet is acknowledged, the duplicates of a whole buffer too.
-#[test]
-fn sender_window_literal_receiver_acknowledges_every_packet() {
-    let mut receiver = sender_window::Receiver::new(4);
-    for index in [0, 2, 0, 1, 2, 3] {
-        take(&mut receiver, index, 4);
-        assert_eq!(receiver.poll_answer(), Some(Answer::Received { index, round: 0 }));
-        assert_eq!(receiver.poll_answer(), None);
-    }
-    assert!(receiver.is_complete());
-}
-
-/// One lost packet costs the literal form a whole window; the timer stays constant, whatever round trips it could measure.
-#[test]
-fn sender_window_literal_loss_costs_whole_window() {
-    let went = |config| {
-        let sender = sender_window::Sender::new(config, 512);
-        carry(sender, sender_window::Receiver::new(512), &[100], Nanos::from_millis(10))
-    };
-    let usual = went(sender_window::SenderWindowConfig::new(ROUND_TRIP));
-    let literal = went(sender_window::SenderWindowConfig::literal(ROUND_TRIP));
-    // The last packet of the window is spared: the answer to the first one arrives before its turn, after 30 packets, and empties
-    // the buffer.
-    assert_eq!((usual.sent, literal.sent), (512 + 1, 512 + 31), "{usual:?}, {literal:?}");
-    let slow = went(sender_window::SenderWindowConfig::literal(ROUND_TRIP.saturating_mul(50)));
-    let late = literal.done.unwrap().saturating_add(ROUND_TRIP.saturating_mul(98));
-    assert!(slow.done.unwrap() >= late, "{slow:?}, not {late}");
 }
 
 #[test]

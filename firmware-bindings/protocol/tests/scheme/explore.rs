@@ -40,8 +40,10 @@ struct State<S, R> {
     /// Packets in the destination's memory: bit `i` is set if packet `i`'s payload is at its address. Payloads are always written by
     /// packet index.
     written: u32,
-    /// Number of the current sending of the message, and the packets written by it.
-    round: (u8, u32),
+    /// Whether the sequence of a packet is the number of its round: the sending of the whole message.
+    has_rounds: bool,
+    /// Number of the current round, and the packets written by it.
+    round: (u32, u32),
     left: FaultBudget,
     now: Nanos,
 }
@@ -161,8 +163,8 @@ where
         let claimed = complete || self.sender.is_done();
         match self.receiver.handle_packet(self.now, &packet) {
             Disposition::Write => {
-                if self.round.0 != packet.round {
-                    self.round = (packet.round, 0);
+                if self.has_rounds && self.round.0 != packet.sequence {
+                    self.round = (packet.sequence, 0);
                 }
                 let bit = 1_u32.checked_shl(packet.index).unwrap_or(0);
                 found.bad_writes += usize::from(claimed || packet.index >= count || self.round.1 & bit != 0);
@@ -186,8 +188,7 @@ where
         let next = (0..count).map(|index| Packet {
             index,
             tail: index + 1 == count,
-            round: self.round.0.wrapping_add(1),
-            sequence: u32::MAX / 4,
+            sequence: if self.has_rounds { self.round.0 + 1 } else { u32::MAX / 4 },
         });
         self.receiver.poll_timeout().is_none()
             && self.data.iter().copied().chain(next).all(|packet| {
@@ -314,10 +315,12 @@ fn at_least(left: FaultBudget) -> u32 {
 }
 
 /// Searches all states of a message of `count` packets, up to `most` states. The budget of each kind of fault is at most two.
+/// `has_rounds`: packets carry the number of the message's round as their sequence.
 pub(crate) fn explore<S, R>(
     sender: S,
     receiver: R,
     count: u32,
+    has_rounds: bool,
     mischief: FaultBudget,
     most: usize,
 ) -> SearchResult
@@ -334,6 +337,7 @@ where
         data: Vec::new(),
         answers: Vec::new(),
         written: 0,
+        has_rounds,
         round: (0, 0),
         left: mischief,
         now: EPOCH,

@@ -35,7 +35,7 @@ fn ends(receiver: impl MessageReceiver + Clone) -> RunOutcome {
         let mut receiver = receiver.clone();
         let mut written = 0;
         for (sequence, index) in (1..).zip(order) {
-            let packet = Packet { index: *index, tail: index + 1 == COUNT, round: 0, sequence };
+            let packet = Packet { index: *index, tail: index + 1 == COUNT, sequence };
             if receiver.handle_packet(Nanos::ZERO, &packet) == Disposition::Write {
                 written += 1;
             }

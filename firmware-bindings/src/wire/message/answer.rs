@@ -24,10 +24,6 @@ pub enum AnswerBody {
     Resend { first: u32, last: u32 },
     /// See [`AnswerKind::Limit`]; `index`: the packet that it answers, or `None` if a timer caused it.
     Limit { first: u32, above: u16, index: Option<u32> },
-    /// See [`AnswerKind::Received`].
-    Received { index: u32, round: u8 },
-    /// See [`AnswerKind::Short`].
-    Short { round: u8 },
     /// See [`AnswerKind::Map`]; bit `i` of each bitmap is in word `i / 64`.
     Map { base: u32, ahead: u16, echo: u32, again: bool, here: [u64; 2], wanted: [u64; 2] },
     /// See [`AnswerKind::ReadAccepted`].
@@ -97,8 +93,6 @@ impl MessageAnswer {
                 };
                 (AnswerKind::Limit, first, index, 0)
             }
-            AnswerBody::Received { index, round } => (AnswerKind::Received, index, round as u32, 0),
-            AnswerBody::Short { round } => (AnswerKind::Short, round as u32, 0, 0),
             AnswerBody::Map { base, echo, again, .. } => {
                 (AnswerKind::Map, base, echo, if again { AGAIN } else { 0 })
             }
@@ -156,10 +150,6 @@ impl MessageAnswer {
                 let index = (last != NO_PACKET).then_some(last);
                 AnswerBody::Limit { first, above: ahead, index }
             }
-            (AnswerKind::Received, None) => {
-                AnswerBody::Received { index: first, round: u8::try_from(last).map_err(|_| wrong)? }
-            }
-            (AnswerKind::Short, None) => AnswerBody::Short { round: u8::try_from(first).map_err(|_| wrong)? },
             (AnswerKind::ReadAccepted, None) => AnswerBody::ReadAccepted,
             (AnswerKind::ReadRefused, None) => AnswerBody::ReadRefused(refused()?),
         };

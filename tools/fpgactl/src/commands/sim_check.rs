@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::Path;
 
 use fpga_input::FileKind;
-use fpga_netsim::scenario::scheme_name;
 use fpga_netsim::{Scenario, file};
 use fpga_registers::quantity;
 use serde::Serialize;
@@ -55,7 +54,7 @@ struct Described {
 impl Described {
     fn of(scenario: &Scenario) -> Self {
         Self {
-            scheme: scheme_name(scenario.scheme),
+            scheme: scenario.scheme.name(),
             topology: scenario.topology.to_string(),
             hosts: scenario.topology.hosts(),
             flows: scenario.flows.len(),

@@ -4,7 +4,6 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use fpga_netsim::scenario::scheme_name;
 use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology};
 use fpga_protocol::feedback::congestion::CongestionConfig;
 
@@ -46,7 +45,7 @@ fn line(scenario: &Scenario, senders: u32, bytes: u64, report: &Report) -> Strin
     let timeouts: u64 = report.hosts.iter().map(|host| host.timeouts).sum();
     format!(
         "{},{senders},{bytes},{:.1},{:.3},{jain:.4},{:.4},{},{timeouts},{refusals},{}",
-        scheme_name(scenario.scheme),
+        scenario.scheme.name(),
         last as f64 / 1e3,
         last as f64 / ideal as f64,
         report.packets_ratio() - 1.0,
@@ -58,7 +57,7 @@ fn line(scenario: &Scenario, senders: u32, bytes: u64, report: &Report) -> Strin
 fn measure(options: &Options) -> Result<(), String> {
     println!("scheme,senders,bytes,us,of_bottleneck,jain,retransmitted,dropped,timeouts,refusals,failures");
     let wanted = |scheme: &Scheme| {
-        options.schemes.is_empty() || options.schemes.iter().any(|name| *name == scheme_name(*scheme))
+        options.schemes.is_empty() || options.schemes.iter().any(|name| *name == scheme.name())
     };
     let mut config = CongestionConfig::DEFAULT;
     config.initial = options.initial.unwrap_or(config.initial);

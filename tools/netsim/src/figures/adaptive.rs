@@ -1,7 +1,6 @@
 //! Figures of the adaptive window (source 002): spurious retransmissions by its timeout, and incast (many senders to one receiver) without
 //! and with flow control.
 
-use fpga_firmware::generated::Scheme;
 use fpga_netmodel::{Conditions, Delay};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow;
@@ -17,7 +16,7 @@ use super::{
     Figure, FigureError, MARKER_NOTE, Options, ProgressCallback, RenderedFigure, Row, made, network,
     reference_parameters, runs,
 };
-use crate::{Flow, RateChange, Scenario, Simulation, Topology};
+use crate::{Flow, RateChange, Scenario, Scheme, Simulation, Topology};
 
 const SIZE: u64 = 1 << 20;
 const DISORDER: u32 = 64;
@@ -224,7 +223,7 @@ fn ideal(each: u64) -> f64 {
 }
 
 fn controlled_name(scheme: Scheme, control: bool) -> String {
-    let name = crate::scenario::scheme_name(scheme);
+    let name = scheme.name();
     if control { format!("{name} with flow control") } else { name.to_owned() }
 }
 

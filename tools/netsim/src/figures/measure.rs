@@ -38,7 +38,7 @@ impl Point {
     /// Creates a point with the scenario's own numbers in its row.
     pub(super) fn new(scenario: Scenario) -> Self {
         let row = Row {
-            scheme: crate::scenario::scheme_name(scenario.scheme).to_owned(),
+            scheme: scenario.scheme.name().to_owned(),
             topology: scenario.topology.to_string(),
             size_bytes: scenario.flows.first().map(|flow| flow.length),
             packet_bytes: Some(scenario.sender.packet_size().into()),

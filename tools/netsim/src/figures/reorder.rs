@@ -1,6 +1,5 @@
 //! Speed by disorder and window (source 004, figure 7), with a band over the parameters that the source leaves open.
 
-use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::receiver_window;
@@ -13,6 +12,7 @@ use super::{
     Figure, FigureError, Options, ProgressCallback, RenderedFigure, SYMBOLS, caption, made, network,
     reference_parameters,
 };
+use crate::Scheme;
 
 pub(super) const SIZE: u64 = 256 << 10;
 const DEGREES: [u32; 10] = [0, 8, 16, 32, 48, 64, 80, 96, 112, 128];

@@ -1,8 +1,7 @@
 //! Comparison of the schemes: time by size, by loss, and speed over loss and disorder.
 
-use fpga_firmware::generated::Scheme;
 use fpga_protocol::scheme::any::SchemeConfig;
-use fpga_protocol::scheme::{receiver_window, sender_window};
+use fpga_protocol::scheme::receiver_window;
 
 use super::float;
 use super::measure::{Measured, Point, measure};
@@ -12,7 +11,8 @@ use super::{
     Figure, FigureError, Options, ProgressCallback, RenderedFigure, SYMBOLS, caption, made, network,
     reference_parameters,
 };
-use crate::Scenario;
+use crate::scheme::sender_window::SenderWindowConfig;
+use crate::{Scenario, Scheme};
 
 const SIZES: [u64; 4] = [32 << 10, 64 << 10, 128 << 10, 256 << 10];
 const LOSSES: [f64; 6] = [0.0, 0.001, 0.002, 0.003, 0.004, 0.005];
@@ -59,7 +59,7 @@ impl Variant {
     /// Name of the scheme in the data rows.
     fn scheme_name(&self) -> String {
         let form = if self.literal { " literal" } else { "" };
-        format!("{}{form}", crate::scenario::scheme_name(self.scheme))
+        format!("{}{form}", self.scheme.name())
     }
 
     pub(super) fn apply(&self, scenario: Scenario) -> Scenario {
@@ -72,9 +72,7 @@ impl Variant {
                     ..receiver_window::ReceiverWindowConfig::new(trip)
                 }))
             }
-            (Scheme::SenderWindow, _) if self.literal => {
-                scenario.rules(SchemeConfig::SenderWindow(sender_window::SenderWindowConfig::literal(trip)))
-            }
+            (Scheme::SenderWindow, _) if self.literal => scenario.rules(SenderWindowConfig::literal(trip)),
             // All others use the windows of the specification.
             _ => scenario,
         }

@@ -8,16 +8,15 @@
 use std::fmt::Write as _;
 
 use fpga_firmware::Incarnation;
-use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{Receiver, ReceiverConfig};
-use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::sender::{Sender, SenderConfig};
 
 use super::float;
 use super::picture::{Curve, CurveKind, Panel, Picture, Scale};
 use super::{Figure, RenderedFigure};
-use crate::scenario::{RECEIVER, scheme_name};
+use crate::scenario::RECEIVER;
+use crate::scheme::{Rules, Scheme};
 
 mod document;
 
@@ -48,10 +47,10 @@ fn fields() -> Vec<Field> {
     let mut all = Vec::new();
     for scheme in Scheme::ALL {
         // The sizes do not depend on the round trip.
-        let Some(rules) = SchemeConfig::new(*scheme, Nanos::from_micros(2)) else { continue };
-        for (side, state) in [("sender", rules.sending().state()), ("receiver", rules.receiving().state())] {
+        let Some(rules) = Rules::new(*scheme, Nanos::from_micros(2)) else { continue };
+        for (side, state) in ["sender", "receiver"].into_iter().zip(rules.state()) {
             all.extend(state.iter().map(|table| Field {
-                scheme: scheme_name(*scheme),
+                scheme: scheme.name(),
                 side,
                 field: table.name,
                 bits: narrow(table.bits()),
@@ -163,9 +162,8 @@ pub(super) fn make(figure: Figure) -> RenderedFigure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpga_protocol::scheme::{
-        adaptive_window, mapping, receiver_counter, receiver_window, selective, sender_window,
-    };
+    use crate::scheme::{receiver_counter, sender_window};
+    use fpga_protocol::scheme::{adaptive_window, mapping, receiver_window, selective};
 
     /// The fields of an end are most of its type and what it owns: nothing is counted twice, and little is omitted (parameters, pending
     /// answers, padding).

@@ -5,7 +5,6 @@
 //! point-to-point figures' rate, and 200 ns each, so that the mean route (three links) is about as long as the point-to-point figures'
 //! cable.
 
-use fpga_firmware::generated::Scheme;
 use fpga_netmodel::Delay;
 use fpga_protocol::Nanos;
 
@@ -15,7 +14,7 @@ use super::measure::{Point, most_of_pairs};
 use super::pairs::pairs;
 use super::{Figure, FigureError, Options, network, reference_parameters};
 use crate::statistics::seed_of;
-use crate::{Scenario, Simulation, Topology, parallel};
+use crate::{Scenario, Scheme, Simulation, Topology, parallel};
 
 /// Travel time of a link in nanoseconds.
 const LINK_NS: u64 = 200;

@@ -1,7 +1,6 @@
 //! Speed by disorder and window on the network of source 004 (its figure 7): a torus with adaptive routing. At the disorder of the source's
 //! two values, other distributions of the delay are measured as well: the source does not name its distribution.
 
-use fpga_firmware::generated::Scheme;
 use fpga_netmodel::Delay;
 use fpga_protocol::Nanos;
 use fpga_protocol::scheme::any::SchemeConfig;
@@ -15,6 +14,7 @@ use super::torus::Network;
 use super::{
     Figure, FigureError, Options, ProgressCallback, RenderedFigure, SYMBOLS, caption, made, network,
 };
+use crate::Scheme;
 
 /// Degrees of disorder with random delay. Adaptive routing alone causes about 2.
 const DEGREES: [u32; 6] = [16, 32, 48, 64, 96, 128];

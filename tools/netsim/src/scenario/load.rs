@@ -1,11 +1,12 @@
 //! Tables of the hosts, sized by the traffic of each one.
 
 use fpga_protocol::receiver::ReceiverConfig;
-use fpga_protocol::scheme::any::SchemeConfig;
+use fpga_protocol::scheme::message_scheme::MessageScheme;
 use fpga_protocol::scheme::{MAX_MESSAGE_PACKETS, messages};
 use fpga_protocol::sender::SenderConfig;
 
-use super::{Scenario, incarnation_of, node_of};
+use super::{Scenario, ScenarioError, incarnation_of, node_of};
+use crate::Scheme;
 
 /// Traffic of one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,14 +80,15 @@ impl Scenario {
     }
 }
 
-/// Configurations of a host's sender and receiver, message schemes.
-pub(crate) fn message_configs(
+type MessageEnds<R> = (Box<messages::Sender<R>>, Box<messages::Receiver<R>>);
+
+/// Sender and receiver of a host, message schemes.
+pub(crate) fn message_ends<R: MessageScheme>(
     scenario: &Scenario,
-    rules: SchemeConfig,
+    rules: R,
     host: u32,
     load: HostLoad,
-) -> (messages::SenderConfig, messages::ReceiverConfig) {
-    let rules = if scenario.congestion.is_some() { rules.acknowledging() } else { rules };
+) -> Result<MessageEnds<R>, ScenarioError> {
     let mut sender = messages::SenderConfig::new(node_of(host), rules);
     let mut receiver = messages::ReceiverConfig::new(node_of(host), incarnation_of(host), rules);
     (sender.packet_size_log2, receiver.packet_size_log2) =
@@ -98,24 +100,31 @@ pub(crate) fn message_configs(
     sender.ask = scenario.timers_for();
     sender.transfers = load.flows_sent.clamp(1, 256);
     sender.paths = scenario.paths;
-    sender.congestion = scenario.congestion;
+    // The receiver counter has none: nothing is known of its packets in flight.
+    sender.congestion = scenario.congestion.filter(|_| scenario.scheme != Scheme::ReceiverCounter);
     // Each message comes from one context of a sender. A table of at most 64 records is searched completely.
     (receiver.windows, receiver.peers) =
         (1, if load.received <= 32 { 2 * load.received.max(1) } else { 1024 });
-    (sender, receiver)
+    let sender = messages::Sender::new(sender, incarnation_of(host))?;
+    Ok((Box::new(sender), Box::new(messages::Receiver::new(receiver)?)))
 }
 
 #[cfg(test)]
 mod tests {
-    use fpga_firmware::generated::Scheme;
     use fpga_protocol::state::StateTable;
     use fpga_protocol::{receiver, sender};
 
     use super::*;
-    use crate::Topology;
+    use crate::scheme::Rules;
+    use crate::{Scheme, Topology};
 
     fn bytes(tables: &[StateTable]) -> u64 {
         tables.iter().map(StateTable::total).sum()
+    }
+
+    fn of_messages(scenario: &Scenario, rules: impl MessageScheme, load: HostLoad) -> u64 {
+        let (sender, receiver) = message_ends(scenario, rules, 0, load).unwrap();
+        bytes(&sender.state()) + bytes(&receiver.state())
     }
 
     /// Bytes of the tables of a host that sends a flow and receives one, without the stores of packets of its contexts.
@@ -131,20 +140,15 @@ mod tests {
                 let receiver = receiver::Receiver::new(receiver).unwrap();
                 bytes(&sender.state()) + bytes(&receiver.state())
             }
-            Some(rules) => {
-                let (sender, receiver) = message_configs(&scenario, rules, 0, load);
-                let sender = messages::Sender::new(sender, incarnation_of(0)).unwrap();
-                let receiver = messages::Receiver::new(receiver).unwrap();
-                bytes(&sender.state()) + bytes(&receiver.state())
-            }
+            Some(Rules::Card(rules)) => of_messages(&scenario, rules, load),
+            Some(Rules::SenderWindow(rules)) => of_messages(&scenario, rules, load),
+            Some(Rules::ReceiverCounter(rules)) => of_messages(&scenario, rules, load),
         }
     }
 
     #[test]
     fn host_tables_of_one_flow_are_small() {
-        for scheme in
-            [Scheme::ReceiverWindow, Scheme::SenderWindow, Scheme::AdaptiveWindow, Scheme::Selective]
-        {
+        for scheme in Scheme::ALL.iter().copied().filter(|scheme| *scheme != Scheme::Registry) {
             assert!(tables(scheme) <= 2 << 10, "{scheme}: {} bytes", tables(scheme));
         }
         // Its op table, its registry and its escape channel do not depend on the traffic.

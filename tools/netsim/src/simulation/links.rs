@@ -167,8 +167,7 @@ impl Simulation {
     /// Records the changes of a host's rates.
     pub(super) fn note_rates(&mut self, host: u32) {
         let at = self.nanos();
-        let Some(AnySender::Messages(sender)) =
-            self.hosts.get_mut(host as usize).map(|node| &mut node.sender)
+        let Some(AnySender::Card(sender)) = self.hosts.get_mut(host as usize).map(|node| &mut node.sender)
         else {
             return;
         };

@@ -114,9 +114,8 @@ class Card:
     ) -> Endpoint:
         """Open the card's endpoint on the network. A card has one at a time.
 
-        ``scheme``: default scheme, which all nodes run: ``"registry"`` (this host sends), or ``"receiver-window"``, ``"sender-window"``,
-        ``"receiver-counter"``, ``"adaptive-window"``, ``"selective"`` (the card sends by itself). ``other_schemes``: schemes that single
-        transfers may use. ``channel``, ``read_channel``: H2C channel that the endpoint takes, C2H channel that it takes to serve reads;
+        ``scheme``: default scheme, which all nodes run: ``"registry"`` (this host sends), or ``"receiver-window"``, ``"adaptive-window"``,
+        ``"selective"`` (the card sends by itself). ``other_schemes``: schemes that single transfers may use. ``channel``, ``read_channel``: H2C channel that the endpoint takes, C2H channel that it takes to serve reads;
         ``None``: the last ones. ``segment``, ``big_threshold``: bytes. ``event_ring``: entries, a power of two from 64. ``event_line``: user
         interrupt that ends a sleep. ``incarnation``: number of this incarnation; other nodes refuse one that is not later than every earlier
         one. ``None`` chooses it from the clock, the card and ``incarnation_file``, the file with the last number, which keeps the order when

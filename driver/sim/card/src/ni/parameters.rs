@@ -7,8 +7,8 @@ use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::tuning::{Tuning, max_window};
 use fpga_protocol::time::Nanos;
 
-/// Number of schemes, which are numbered from 0.
-const SCHEMES: usize = Scheme::ALL.len();
+/// Number of the registers SCHEME_WINDOW, one per scheme number. Some numbers are reserved.
+const SCHEMES: usize = ni::SCHEME_WINDOW_COUNT as usize;
 
 /// Registers, as written.
 #[derive(Debug, Clone, Copy)]
@@ -64,8 +64,9 @@ impl Parameters {
             }
             ni::ADAPTIVE_WALK_NS => true,
             _ => {
-                let scheme = window_of(register).and_then(|number| Scheme::ALL.get(number));
-                value == 0 || scheme.and_then(|scheme| max_window(*scheme)).is_some_and(|most| value <= most)
+                let number = window_of(register).and_then(|number| u32::try_from(number).ok());
+                let scheme = number.and_then(|number| Scheme::try_from(number).ok());
+                value == 0 || scheme.and_then(max_window).is_some_and(|most| value <= most)
             }
         }
     }

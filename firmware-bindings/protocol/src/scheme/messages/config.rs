@@ -5,19 +5,20 @@ use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 
 use crate::feedback::congestion::CongestionConfig;
 use crate::scheme::MAX_MESSAGE_PACKETS;
-use crate::scheme::any::{SchemeConfig, SchemeSet};
+use crate::scheme::any::SchemeConfig;
+use crate::scheme::message_scheme::{MessageScheme, SchemeSet};
 use crate::time::Nanos;
 
 /// Geometry, sizes and timers of a [`Sender`](super::Sender).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct SenderConfig {
+pub struct SenderConfig<R = SchemeConfig> {
     /// Number of this node.
     pub node: NodeId,
     /// Default scheme of transfers. The receiver has to support the same.
-    pub rules: SchemeConfig,
+    pub rules: R,
     /// Additional schemes that a transfer may select (default: none). Each needs one more message sender per context.
-    pub others: SchemeSet,
+    pub others: SchemeSet<R>,
     /// Payload bytes of a full packet, as a power of two, `PACKET_SIZE_LOG2_MIN` to `PACKET_SIZE_LOG2_MAX` (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Maximum number of packets of a message, 1..=4096 (default 4096); longer transfers become several messages.
@@ -45,10 +46,10 @@ pub struct SenderConfig {
     pub congestion: Option<CongestionConfig>,
 }
 
-impl SenderConfig {
+impl<R: MessageScheme> SenderConfig<R> {
     /// Returns the defaults above for `node`.
     #[must_use]
-    pub const fn new(node: NodeId, rules: SchemeConfig) -> Self {
+    pub const fn new(node: NodeId, rules: R) -> Self {
         Self {
             node,
             rules,
@@ -108,15 +109,15 @@ impl SenderConfig {
 /// Geometry, sizes and timers of a [`Receiver`](super::Receiver).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ReceiverConfig {
+pub struct ReceiverConfig<R = SchemeConfig> {
     /// Number of this node.
     pub node: NodeId,
     /// Incarnation of this node.
     pub incarnation: Incarnation,
     /// Default scheme. A sender has to use the same.
-    pub rules: SchemeConfig,
+    pub rules: R,
     /// Additional schemes (default: none). Each needs one more message receiver per context.
-    pub others: SchemeSet,
+    pub others: SchemeSet<R>,
     /// Payload bytes of a full packet, as a power of two, `PACKET_SIZE_LOG2_MIN` to `PACKET_SIZE_LOG2_MAX` (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Maximum number of messages in progress, 1..=4096 (default 64).
@@ -136,10 +137,10 @@ pub struct ReceiverConfig {
     pub number_bits: u32,
 }
 
-impl ReceiverConfig {
+impl<R: MessageScheme> ReceiverConfig<R> {
     /// Returns the defaults above for `node` with `incarnation`.
     #[must_use]
-    pub const fn new(node: NodeId, incarnation: Incarnation, rules: SchemeConfig) -> Self {
+    pub const fn new(node: NodeId, incarnation: Incarnation, rules: R) -> Self {
         Self {
             node,
             incarnation,

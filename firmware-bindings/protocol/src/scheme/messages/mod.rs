@@ -55,8 +55,6 @@ const fn to_wire(answer: &Answer) -> AnswerBody {
         Answer::Done => AnswerBody::Done,
         Answer::Resend { first, last } => AnswerBody::Resend { first, last },
         Answer::Limit { first, above, index } => AnswerBody::Limit { first, above, index },
-        Answer::Received { index, round } => AnswerBody::Received { index, round },
-        Answer::Short { round } => AnswerBody::Short { round },
         Answer::Map(AckMap { base, ahead, here, overdue: wanted, echo, duplicate: again }) => {
             let ahead = fpga_registers::cast::low16(ahead);
             AnswerBody::Map { base, ahead, echo, again, here: words(here), wanted: words(wanted) }
@@ -70,8 +68,6 @@ fn from_wire(body: &AnswerBody) -> Option<Answer> {
         AnswerBody::Done => Answer::Done,
         AnswerBody::Resend { first, last } => Answer::Resend { first, last },
         AnswerBody::Limit { first, above, index } => Answer::Limit { first, above, index },
-        AnswerBody::Received { index, round } => Answer::Received { index, round },
-        AnswerBody::Short { round } => Answer::Short { round },
         AnswerBody::Map { base, ahead, echo, again, here, wanted } => Answer::Map(AckMap {
             base,
             ahead: ahead.into(),

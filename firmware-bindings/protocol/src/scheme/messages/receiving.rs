@@ -23,7 +23,8 @@ use crate::free::FreeSlots;
 use crate::incarnations::{Admission, DEFAULT_NODES, NodeTable};
 use crate::receiver::{AccessTable, ReceiveMemory, UNLIMITED_SLOTS};
 use crate::refusals::Refusals;
-use crate::scheme::any::{AnyMessageReceiver, SchemeConfig};
+use crate::scheme::any::SchemeConfig;
+use crate::scheme::message_scheme::{MessageScheme, ReusableReceiver};
 use crate::scheme::traits::{Action, Header, SchemeReceiver};
 use crate::scheme::{Disposition, MessageReceiver, Packet, ReceivePath};
 use crate::state::StateTable;
@@ -33,7 +34,7 @@ use fpga_registers::cast::index;
 pub use views::ReceiverCounters;
 
 #[derive(Clone, Debug)]
-struct Context {
+struct Context<E> {
     /// Index of its peer record, whose state is [`MessageState::Live`]; `None` if the context is free.
     peer: Option<usize>,
     /// Number of uses of the context.
@@ -49,24 +50,24 @@ struct Context {
     paths: [u8; 4],
     /// Scheme of its current or last message.
     scheme: Scheme,
-    end: AnyMessageReceiver,
+    end: E,
 }
 
 /// Message receiver of a context for a scheme that its current message does not use.
 #[derive(Clone, Debug)]
-struct SpareReceiver {
+struct SpareReceiver<E> {
     scheme: Scheme,
-    end: AnyMessageReceiver,
+    end: E,
 }
 
 /// Receiver of one node; see [the module](super).
 #[derive(Clone, Debug)]
-pub struct Receiver {
-    config: ReceiverConfig,
+pub struct Receiver<R: MessageScheme = SchemeConfig> {
+    config: ReceiverConfig<R>,
     access: AccessTable,
-    contexts: Box<[Context]>,
+    contexts: Box<[Context<R::Receiver>]>,
     /// One message receiver per context and additional scheme, ordered by context.
-    spares: Box<[SpareReceiver]>,
+    spares: Box<[SpareReceiver<R::Receiver>]>,
     free: FreeSlots,
     timers: Timers,
     peers: PeerTable,
@@ -100,12 +101,12 @@ enum Lookup {
     Unknown,
 }
 
-impl Receiver {
+impl<R: MessageScheme> Receiver<R> {
     /// Creates a receiver and allocates all memory that it will ever need.
     ///
     /// # Errors
     /// See [`ReceiverConfig::validate`].
-    pub fn new(config: ReceiverConfig) -> Result<Self, MessageConfigError> {
+    pub fn new(config: ReceiverConfig<R>) -> Result<Self, MessageConfigError> {
         config.validate()?;
         let nothing = Announcement {
             length: 0,
@@ -131,7 +132,7 @@ impl Receiver {
         // One call causes at most three answers and an event per context, or all that follows from one packet.
         let burst = 4 * index(config.contexts) + 8;
         let beside = config.others.without(config.rules.scheme());
-        let spare = |rules: SchemeConfig| SpareReceiver { scheme: rules.scheme(), end: rules.receiving() };
+        let spare = |rules: R| SpareReceiver { scheme: rules.scheme(), end: rules.receiving() };
         Ok(Self {
             access: AccessTable::new(config.windows),
             contexts: (0..config.contexts).map(|_| blank()).collect(),
@@ -154,7 +155,7 @@ impl Receiver {
 
     /// Returns the configuration in use.
     #[must_use]
-    pub const fn config(&self) -> &ReceiverConfig {
+    pub const fn config(&self) -> &ReceiverConfig<R> {
         &self.config
     }
 
@@ -168,7 +169,7 @@ impl Receiver {
     #[must_use]
     pub fn state(&self) -> [StateTable; 3] {
         [
-            StateTable::new("contexts", self.config.contexts.into(), size_of::<Context>()),
+            StateTable::new("contexts", self.config.contexts.into(), size_of::<Context<R::Receiver>>()),
             StateTable::new("senders' contexts", self.config.peers.into(), size_of::<Option<PeerRecord>>()),
             StateTable::new("senders", self.incarnations.capacity(), NodeTable::<ReceivePath>::BYTES),
         ]
@@ -242,8 +243,8 @@ impl Receiver {
     /// Returns the time of the last packet of a message that answers `read`; `None` if there is no such message.
     #[must_use]
     pub fn last_answer_time(&self, node: NodeId, read: u32) -> Option<Nanos> {
-        let of_read = |context: &&Context| context.announcement.read == read;
-        let heard = |context: &Context| {
+        let of_read = |context: &&Context<R::Receiver>| context.announcement.read == read;
+        let heard = |context: &Context<R::Receiver>| {
             let peer = self.peers.get(context.peer?)?;
             (peer.key.node == node).then_some(peer.last_heard)
         };
@@ -596,8 +597,7 @@ impl Receiver {
         let address = CardAddr::new(base.get().wrapping_add(u64::from(number) * u64::from(size)));
         let allowed =
             self.access.allowing_write(context.window, key.node, window_key, address, expected.into());
-        let packet =
-            Packet { index: number, tail: header.tail, round: header.round, sequence: header.sequence };
+        let packet = Packet { index: number, tail: header.tail, sequence: header.sequence };
         let disposition = match allowed {
             Some(window) => {
                 context.window = window;
@@ -686,7 +686,7 @@ impl Receiver {
     }
 }
 
-impl SchemeReceiver for Receiver {
+impl<R: MessageScheme> SchemeReceiver for Receiver<R> {
     fn handle_packet(
         &mut self,
         now: Nanos,

@@ -20,8 +20,9 @@ use crate::feedback::congestion::Permit;
 use crate::feedback::flow::{FULL, FlowConfig, FlowControl};
 use crate::list::{List, ListLinks};
 use crate::scheme::MessageSender;
-use crate::scheme::any::{AnyMessageSender, SchemeConfig};
+use crate::scheme::any::SchemeConfig;
 use crate::scheme::bits::PacketSet;
+use crate::scheme::message_scheme::{MessageScheme, ReusableSender};
 use crate::scheme::traits::{Header, OutgoingPacket, SchemeSender};
 use crate::sender::{Command, CommandCompletion, CommandError, Notify, SendFailure, SendTicket};
 use crate::state::StateTable;
@@ -49,7 +50,7 @@ enum Stage {
 }
 
 #[derive(Clone, Debug)]
-struct Context {
+struct Context<E> {
     stage: Stage,
     node: NodeId,
     /// Number of the last message.
@@ -79,26 +80,26 @@ struct Context {
     tries: u8,
     /// Time of the first request.
     requested: Nanos,
-    end: AnyMessageSender,
+    end: E,
 }
 
 /// Message sender of a context for a scheme that its current message does not use.
 #[derive(Clone, Debug)]
-struct SpareSender {
-    end: AnyMessageSender,
+struct SpareSender<E> {
+    end: E,
     /// Destination of its last message.
     node: NodeId,
 }
 
 /// Sender of one node; see [the module](super).
 #[derive(Clone, Debug)]
-pub struct Sender {
-    config: SenderConfig,
+pub struct Sender<R: MessageScheme = SchemeConfig> {
+    config: SenderConfig<R>,
     incarnation: Incarnation,
     transfers: Transfers,
-    contexts: Box<[Context]>,
+    contexts: Box<[Context<R::Sender>]>,
     /// One message sender per context and additional scheme, ordered by context.
-    spares: Box<[SpareSender]>,
+    spares: Box<[SpareSender<R::Sender>]>,
     links: ListLinks,
     idle: List,
     paths: Paths,
@@ -127,13 +128,13 @@ pub struct Sender {
     counters: SenderCounters,
 }
 
-impl Sender {
+impl<R: MessageScheme> Sender<R> {
     /// Creates a sender and allocates all memory that it will ever need. `incarnation` is later for each
     /// run.
     ///
     /// # Errors
     /// See [`SenderConfig::validate`].
-    pub fn new(config: SenderConfig, incarnation: Incarnation) -> Result<Self, MessageConfigError> {
+    pub fn new(config: SenderConfig<R>, incarnation: Incarnation) -> Result<Self, MessageConfigError> {
         config.validate()?;
         let mut links = ListLinks::new(config.contexts);
         let mut idle = List::EMPTY;
@@ -171,7 +172,7 @@ impl Sender {
             end: config.rules.sending(),
         };
         let beside = config.others.without(config.rules.scheme());
-        let spare = |rules: SchemeConfig| SpareSender { end: rules.sending(), node: NodeId::ANY };
+        let spare = |rules: R| SpareSender { end: rules.sending(), node: NodeId::ANY };
         let spares = (0..config.contexts).flat_map(|_| beside.clone().map(spare)).collect();
         Ok(Self {
             incarnation,
@@ -201,7 +202,7 @@ impl Sender {
 
     /// Returns the configuration.
     #[must_use]
-    pub const fn config(&self) -> &SenderConfig {
+    pub const fn config(&self) -> &SenderConfig<R> {
         &self.config
     }
 
@@ -215,7 +216,7 @@ impl Sender {
     #[must_use]
     pub fn state(&self) -> [StateTable; 2] {
         [
-            StateTable::new("contexts", self.config.contexts.into(), size_of::<Context>()),
+            StateTable::new("contexts", self.config.contexts.into(), size_of::<Context<R::Sender>>()),
             StateTable::new(
                 "transfers",
                 self.config.transfers.into(),
@@ -476,7 +477,7 @@ impl Sender {
                 }
                 if transfer.needs_slot() {
                     // Half of the share is for transfers that do not need a host that is not ready.
-                    let waits = |context: &&Context| {
+                    let waits = |context: &&Context<R::Sender>| {
                         context.stage != Stage::Idle
                             && context.node == node
                             && records.get(context.transfer).not_ready.is_some()
@@ -486,7 +487,8 @@ impl Sender {
                         return false;
                     }
                 }
-                let busy = |context: &&Context| context.stage != Stage::Idle && context.node == node;
+                let busy =
+                    |context: &&Context<R::Sender>| context.stage != Stage::Idle && context.node == node;
                 if contexts.iter().filter(busy).count() >= index(share) {
                     full = node;
                 }
@@ -565,8 +567,9 @@ impl Sender {
         let new_node = self.take_end(slot, scheme) != command.node;
         let path = self.paths.take(command.node);
         let trip = self.paths.trip(path);
-        let answers_each = self.contexts[index(slot)].end.in_flight().is_some();
-        let routes = self.paths.begin_routes(path, length.div_ceil(size), scheme, answers_each);
+        let end = &self.contexts[index(slot)].end;
+        let (is_single, answers_each) = (end.uses_one_route(), end.in_flight().is_some());
+        let routes = self.paths.begin_routes(path, length.div_ceil(size), is_single, answers_each);
         let context = &mut self.contexts[index(slot)];
         let asks = context.end.requests_context();
         context.stage = if asks { Stage::RequestDue } else { Stage::Sending };
@@ -662,7 +665,6 @@ impl Sender {
                     context: context.peer_context,
                     sequence: packet.sequence,
                     index: low16(packet.index),
-                    round: packet.round,
                     tail: packet.tail,
                     scheme,
                     packet_size_log2,
@@ -698,7 +700,7 @@ impl Sender {
     }
 }
 
-impl SchemeSender for Sender {
+impl<R: MessageScheme> SchemeSender for Sender<R> {
     fn submit(&mut self, now: Nanos, command: Command) -> Result<SendTicket, CommandError> {
         self.submit_for_read(now, command, 0)
     }

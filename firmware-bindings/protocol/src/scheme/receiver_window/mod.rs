@@ -11,7 +11,7 @@
 use super::bits::{PacketSet, width};
 use super::{Answer, MAX_DOUBLINGS, MessageSender, Packet, Unhashed, backoff};
 use crate::sender::RoundTrip;
-use crate::state::{StateTable, state_fields};
+use crate::state::StateTable;
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -192,7 +192,7 @@ impl Sender {
         if index >= self.fresh {
             self.fresh = index + 1;
         }
-        Packet { index, tail: index + 1 == self.count, round: 0, sequence }
+        Packet { index, tail: index + 1 == self.count, sequence }
     }
 
     /// Returns the time without an answer after which the last packet is a probe.
@@ -287,7 +287,7 @@ impl Sender {
     /// Returns the fields of the state with their sizes in memory.
     #[must_use]
     pub fn state(&self) -> Vec<StateTable> {
-        state_fields!(
+        crate::state_fields!(
             self,
             without[config],
             count,

@@ -8,7 +8,7 @@ use crate::scheme::bits::{bit, down, low, width};
 use crate::scheme::mapping::ones;
 use crate::scheme::{Answer, AnswerQueue, Disposition, MessageReceiver, Packet, ReceivePath};
 use crate::sender::RoundTrip;
-use crate::state::{StateTable, state_fields};
+use crate::state::StateTable;
 use crate::time::Nanos;
 use fpga_registers::cast::low16;
 
@@ -523,6 +523,6 @@ impl Receiver {
     /// Returns the fields of the state with their sizes in memory.
     #[must_use]
     pub fn state(&self) -> Vec<StateTable> {
-        state_fields!(self, without [config, answers, allowance], base, here, requested, repeated, wanted, dropped, far, highest, count, announced, since + size_of_val(&**since), accepted, active, due, strikes, ranges, path)
+        crate::state_fields!(self, without [config, answers, allowance], base, here, requested, repeated, wanted, dropped, far, highest, count, announced, since + size_of_val(&**since), accepted, active, due, strikes, ranges, path)
     }
 }

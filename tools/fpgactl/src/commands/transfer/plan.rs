@@ -279,7 +279,7 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     };
     let has_window = |scheme: &Scheme| max_window(scheme.rules()).is_some();
     if args.window.is_some() && !args.scheme.iter().any(has_window) {
-        return usage("--window", "receiver-window, sender-window, adaptive-window and selective");
+        return usage("--window", "receiver-window, adaptive-window and selective");
     }
     let receiver_window = args.scheme.contains(&Scheme::ReceiverWindow);
     if args.credit && !receiver_window {
@@ -288,9 +288,8 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
     if args.resend_after.is_some() && !receiver_window {
         return usage("--resend-after", "receiver-window");
     }
-    let has_literal = |scheme: &Scheme| matches!(scheme, Scheme::SenderWindow | Scheme::AdaptiveWindow);
-    if args.literal && !args.scheme.iter().any(has_literal) {
-        return usage("--literal", "sender-window and adaptive-window");
+    if args.literal && !args.scheme.contains(&Scheme::AdaptiveWindow) {
+        return usage("--literal", "adaptive-window");
     }
     match args.scheme.iter().find(|scheme| !tuning.fits(scheme.rules())) {
         None => Ok(tuning),

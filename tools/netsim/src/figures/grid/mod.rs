@@ -12,7 +12,6 @@ mod output;
 
 use super::disorder::{DelayDistribution, Delays};
 use super::{FigureError, Options, ProgressCallback};
-use crate::scenario::scheme_name;
 use crate::statistics::seed_of;
 use crate::{BitRate, Flow, Scenario, Scheme, Simulation, Topology, parallel};
 
@@ -216,7 +215,7 @@ pub fn run(
         let seed = seed_of(options.seed, run);
         let report =
             Simulation::new(&scenario.clone().seed(seed)).and_then(Simulation::run).map_err(|source| {
-                FigureError::Run { point: format!("grid {}", scheme_name(scenario.scheme)), seed, source }
+                FigureError::Run { point: format!("grid {}", scenario.scheme.name()), seed, source }
             })?;
         let flows = || report.flows.iter().zip(&scenario.flows).filter(|(_, flow)| flow.at == START);
         let whole = flows().all(|(report, _)| report.is_complete());
@@ -234,7 +233,7 @@ pub fn run(
     }));
     let cells = cells.map(|(((scheme, literal), _), range)| {
         let results = results.get(range).unwrap_or_default();
-        cell(if *literal { "registry-literal" } else { scheme_name(*scheme) }, results)
+        cell(if *literal { "registry-literal" } else { scheme.name() }, results)
     });
     let cells: Vec<GridCell> = cells.collect();
     for (point, cells) in points.iter_mut().zip(cells.chunks(SCHEMES.len() + 1)) {

@@ -4,8 +4,8 @@
 //! known. This is the list of the running text. It names the fields and gives few widths. The others follow from its example (4096 packets,
 //! numbered 0 to 4095), or are assumptions; each row states which.
 
+use crate::scheme::sender_window::SenderWindowConfig;
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::sender_window::SenderWindowConfig;
 use fpga_protocol::scheme::{MAX_MESSAGE_PACKETS, mapping};
 
 use super::Field;

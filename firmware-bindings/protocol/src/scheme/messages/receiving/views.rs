@@ -3,6 +3,7 @@
 use super::super::peers::PeerRecord;
 use super::Receiver;
 use crate::receiver::EntryView;
+use crate::scheme::message_scheme::{MessageScheme, ReusableReceiver};
 use crate::time::Nanos;
 use fpga_firmware::wire::Announcement;
 
@@ -42,7 +43,7 @@ pub struct ReceiverCounters {
     pub unpolled: u64,
 }
 
-impl Receiver {
+impl<R: MessageScheme> Receiver<R> {
     /// Returns the content of context `slot`, as a register window shows it; `None` beyond the last.
     #[must_use]
     pub fn entry(&self, slot: u16, now: Nanos) -> Option<EntryView> {

@@ -1,17 +1,23 @@
 //! Effects of answers and timeouts on contexts and transfers.
 
-use fpga_firmware::generated::{DELAY_UNIT_NS, Scheme};
+use fpga_firmware::generated::DELAY_UNIT_NS;
 use fpga_firmware::wire::{AnswerBody, Flags, MessageAnswer, NackReason};
 
 use super::{Context, MAX_DOUBLINGS, Sender, SenderConfig, Stage};
 use crate::scheme::MessageSender;
+use crate::scheme::message_scheme::{MessageScheme, ReusableSender};
 use crate::sender::{Command, SendFailure};
 use crate::time::Nanos;
 use fpga_registers::cast::index;
 
 /// Returns the time at which a refused message begins again: when the receiver expects to have space, if it reports that. Nodes
 /// that are refused together spread over an eighth of that time. In any case before its receiver's silence timeout.
-fn held_until(now: Nanos, config: &SenderConfig, context: &Context, delay: u16) -> Nanos {
+fn held_until<R: MessageScheme>(
+    now: Nanos,
+    config: &SenderConfig<R>,
+    context: &Context<R::Sender>,
+    delay: u16,
+) -> Nanos {
     let wait = if delay == 0 {
         config.ask.saturating_mul(1 << context.tries.min(MAX_DOUBLINGS))
     } else {
@@ -22,7 +28,7 @@ fn held_until(now: Nanos, config: &SenderConfig, context: &Context, delay: u16) 
     now.saturating_add(wait.min(Nanos::new(config.give_up.get() / 4)))
 }
 
-impl Sender {
+impl<R: MessageScheme> Sender<R> {
     pub(super) fn answer(&mut self, now: Nanos, answer: &MessageAnswer) {
         let slot = u32::from(answer.message.context());
         let known = self.contexts.get(index(slot)).is_some_and(|context| {
@@ -129,15 +135,12 @@ impl Sender {
                     let lost = context.end.in_flight().map_or(0, |(_, now)| now.saturating_sub(again));
                     let marked = answer.common.flags.contains(Flags::ECHO);
                     let covered = context.end.take_covered();
-                    // A receiver counter retransmits a message for one loss: it must not fill a queue, not even its own.
-                    let is_counter = context.end.scheme() == Scheme::ReceiverCounter;
-                    let senders = if is_counter && answer.senders == 1 { 0 } else { answer.senders };
                     let (delay, node, path) = (context.end.take_delay(), context.node, context.path);
                     self.paths.note_route(now, path, answer.common.path, marked, delay);
                     self.paths.control(path, |config, window| {
                         window.note_lost(lost);
                         window.note_arrived(covered.saturating_sub(delay.is_some().into()));
-                        window.note_senders(config, senders);
+                        window.note_senders(config, answer.senders);
                         if let Some(delay) = delay {
                             window.sample(config, now, delay, marked);
                         }
@@ -294,7 +297,7 @@ impl Sender {
                 })
         };
         let error = if transfer.not_ready.is_some() || waits() {
-            let of_transfer = |context: &&Context| context.transfer == slot;
+            let of_transfer = |context: &&Context<R::Sender>| context.transfer == slot;
             let tries = live().filter(of_transfer).map(|context| context.tries).max().unwrap_or(0);
             SendFailure::ReceiverNotReady { node, address, acknowledged, tries }
         } else {

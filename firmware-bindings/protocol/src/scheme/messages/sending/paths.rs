@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 
-use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::NodeId;
 
 use crate::feedback::congestion::{CongestionConfig, CongestionWindow, Permit};
@@ -29,8 +28,7 @@ struct Path {
 pub(super) struct MessageRoutes {
     /// Identifier of packet 0.
     start: u8,
-    /// Whether all packets of a round have the same identifier: a receiver counter repeats the packets of all routes for
-    /// one that is lost.
+    /// Whether all packets of a round have the same identifier: the scheme repeats the packets of all routes for one that is lost.
     is_single: bool,
     /// Whether every packet is answered.
     answers_each: bool,
@@ -128,15 +126,15 @@ impl Paths {
         chosen
     }
 
-    /// Returns the path identifiers of a message of `count` packets. `answers_each`: the receiver answers every packet.
+    /// Returns the path identifiers of a message of `count` packets. `is_single`: all
+    /// packets of a round have the same one; `answers_each`: the receiver answers every packet.
     pub(super) fn begin_routes(
         &mut self,
         path: u32,
         count: u32,
-        scheme: Scheme,
+        is_single: bool,
         answers_each: bool,
     ) -> MessageRoutes {
-        let is_single = scheme == Scheme::ReceiverCounter;
         let Some(path) = self.records.get_mut(index(path)) else { return MessageRoutes::default() };
         let start = if is_single { path.routes.choose() } else { path.routes.reserve(count) };
         MessageRoutes { start, is_single, answers_each, ..MessageRoutes::default() }

@@ -1,23 +1,34 @@
-//! Sender window (docs/protocol.md 8.2): the first baseline of source 004.
+//! Sender window: the first baseline of source 004.
 //!
-//! The sender keeps a window of unacknowledged packets. The receiver acknowledges every packet. It writes payload
-//! directly to memory and keeps a bit per received packet. A timer runs for the oldest packet; when it expires, all
-//! unacknowledged packets are retransmitted.
+//! The sender keeps a window of packets. *base* is its oldest unacknowledged packet; packets below base + window are sent once, in order.
+//! One timer runs, for the base.
 //!
-//! The timer follows the round trips of the packets that were sent once. A doubled timer stays doubled until such a
-//! packet is acknowledged (RFC 6298, 5): otherwise a timer shorter than the round trip would retransmit for ever.
+//! | Event at the sender | Action |
+//! |---|---|
+//! | acknowledgement of a packet that was sent and is not below the base | mark; restart the timer; slide over marked packets |
+//! | the same, of a packet that was sent once | sample; the doubling ends. Until then a doubled timer stays doubled (RFC 6298, 5): a timer shorter than the round trip would retransmit for ever |
+//! | timer expires: [`careful`](RoundTrip::careful), or 2 round trips before a sample | all unacknowledged packets that were sent are retransmitted, lowest first; the timer doubles, up to 32 times, or 64 round trips before a sample |
+//! | packet at the base is sent | start the timer |
+//! | Done | complete |
 //!
-//! [`SenderWindowConfig::literal`] is the form of source 004: the timer is constant, and a timeout retransmits the whole
-//! buffer, acknowledged packets included.
+//! The receiver writes new packets to memory, keeps a bit per packet, and acknowledges every packet, new or not. The message is complete
+//! when its last packet was seen and all below it are here.
+//!
+//! [`SenderWindowConfig::literal`] is the form of source 004: the timer is constant, doubled until the window slides, and a timeout
+//! retransmits the whole buffer, acknowledged packets included. An answer takes a packet out of the buffer only when the base passes it.
 
-use super::bits::{PacketSet, bit, down, low, width};
-use super::mapping::ones;
-use super::{Answer, AnswerQueue, Disposition, MessageReceiver, MessageSender, Packet};
-use crate::sender::RoundTrip;
-use crate::state::{StateTable, state_fields};
-use crate::time::Nanos;
-use alloc::boxed::Box;
-use alloc::vec::Vec;
+use fpga_firmware::generated::Scheme as WireScheme;
+use fpga_protocol::Nanos;
+use fpga_protocol::scheme::bits::{PacketSet, bit, down, low, width};
+use fpga_protocol::scheme::mapping::ones;
+use fpga_protocol::scheme::message_scheme::{MessageScheme, ReusableReceiver, ReusableSender};
+use fpga_protocol::scheme::{
+    Answer, Disposition, MAX_MESSAGE_PACKETS, MessageReceiver, MessageSender, Packet, ReceivePath,
+};
+use fpga_protocol::sender::RoundTrip;
+use fpga_protocol::state::StateTable;
+use fpga_protocol::state_fields;
+use fpga_registers::cast::index as place;
 
 /// Number of packets whose times are stored, by the low bits of their numbers: the maximum window.
 const SLOTS: usize = 128;
@@ -56,6 +67,29 @@ impl SenderWindowConfig {
     #[must_use]
     pub const fn literal(round_trip: Nanos) -> Self {
         Self { adaptive: false, whole_buffer: true, ..Self::new(round_trip) }
+    }
+}
+
+/// Returns the acknowledgement of packet `index`. The contract has no answer for it alone; this one limits nothing.
+#[must_use]
+pub const fn acknowledgement(index: u32) -> Answer {
+    Answer::Limit { first: MAX_MESSAGE_PACKETS, above: 0, index: Some(index) }
+}
+
+impl MessageScheme for SenderWindowConfig {
+    type Sender = Sender;
+    type Receiver = Receiver;
+
+    fn scheme(&self) -> WireScheme {
+        super::BASELINE
+    }
+
+    fn sending(&self) -> Sender {
+        Sender::new(*self, MAX_MESSAGE_PACKETS)
+    }
+
+    fn receiving(&self) -> Receiver {
+        Receiver::new(MAX_MESSAGE_PACKETS)
     }
 }
 
@@ -103,44 +137,6 @@ impl Sender {
         }
     }
 
-    /// Restarts with another message, on a path with the round trip `trip`.
-    pub fn begin(&mut self, count: u32, trip: &RoundTrip) {
-        (self.count, self.base, self.next) = (count, 0, 0);
-        (self.acknowledged, self.retransmit, self.repeated) = (0, 0, 0);
-        self.sent.fill(Nanos::ZERO);
-        self.deadline = Nanos::MAX;
-        self.silent = 0;
-        self.trip = *trip;
-        self.delay = None;
-    }
-
-    /// Sets the round trip of the path, and shortens the timer to it.
-    pub fn learn(&mut self, now: Nanos, trip: &RoundTrip) {
-        self.trip = *trip;
-        if self.deadline != Nanos::MAX {
-            self.deadline = self.deadline.min(now.saturating_add(self.wait()));
-        }
-    }
-
-    /// Returns the delay of the last answer, once.
-    pub const fn take_delay(&mut self) -> Option<Nanos> {
-        self.delay.take()
-    }
-
-    /// Returns the number of packets in flight, and of those marked for retransmission.
-    #[must_use]
-    pub const fn in_flight(&self) -> (u32, u32) {
-        let marked = self.retransmit.count_ones();
-        let known = (self.acknowledged | self.retransmit).count_ones();
-        ((self.next - self.base).saturating_sub(known), marked)
-    }
-
-    /// Returns the oldest unacknowledged packet.
-    #[must_use]
-    pub const fn base(&self) -> u32 {
-        self.base
-    }
-
     fn wait(&self) -> Nanos {
         let learnt = if self.config.adaptive { self.trip.careful() } else { None };
         let (once, longest) = match learnt {
@@ -156,7 +152,7 @@ impl Sender {
         if times == 0 || !self.config.adaptive {
             return;
         }
-        let slot = fpga_registers::cast::index(self.base + ahead) % SLOTS;
+        let slot = place(self.base + ahead) % SLOTS;
         let span = now.saturating_sub(self.sent.get(slot).copied().unwrap_or(now));
         self.trip.sample(span);
         self.delay = Some(span);
@@ -167,7 +163,7 @@ impl Sender {
 impl MessageSender for Sender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         let index = match *answer {
-            Answer::Received { index, .. } => index,
+            Answer::Limit { index: Some(index), .. } => index,
             Answer::Done => {
                 (self.base, self.next, self.retransmit) = (self.count, self.count, 0);
                 self.deadline = Nanos::MAX;
@@ -220,7 +216,7 @@ impl MessageSender for Sender {
             self.repeated |= bit(ahead);
             self.base + ahead
         } else if self.next < self.count && self.next - self.base < width(self.config.window) {
-            let slot = fpga_registers::cast::index(self.next) % SLOTS;
+            let slot = place(self.next) % SLOTS;
             if let Some(sent) = self.sent.get_mut(slot) {
                 *sent = now;
             }
@@ -232,11 +228,52 @@ impl MessageSender for Sender {
         if index == self.base {
             self.deadline = now.saturating_add(self.wait());
         }
-        Some(Packet { index, tail: index + 1 == self.count, round: 0, sequence: 0 })
+        Some(Packet { index, tail: index + 1 == self.count, sequence: 0 })
     }
 
     fn is_done(&self) -> bool {
         self.base == self.count
+    }
+}
+
+impl ReusableSender for Sender {
+    fn scheme(&self) -> WireScheme {
+        super::BASELINE
+    }
+
+    fn begin(&mut self, _now: Nanos, count: u32, _new_node: bool, trip: &RoundTrip) {
+        (self.count, self.base, self.next) = (count, 0, 0);
+        (self.acknowledged, self.retransmit, self.repeated) = (0, 0, 0);
+        self.sent.fill(Nanos::ZERO);
+        self.deadline = Nanos::MAX;
+        self.silent = 0;
+        self.trip = *trip;
+        self.delay = None;
+    }
+
+    fn learn(&mut self, now: Nanos, trip: &RoundTrip) {
+        self.trip = *trip;
+        if self.deadline != Nanos::MAX {
+            self.deadline = self.deadline.min(now.saturating_add(self.wait()));
+        }
+    }
+
+    fn state(&self) -> Vec<StateTable> {
+        state_fields!(self, without [config, delay], count, base, next, acknowledged, retransmit, repeated, sent + size_of_val(&**sent), deadline, silent, trip)
+    }
+
+    fn take_delay(&mut self) -> Option<Nanos> {
+        self.delay.take()
+    }
+
+    fn in_flight(&self) -> Option<(u32, u32)> {
+        let marked = self.retransmit.count_ones();
+        let known = (self.acknowledged | self.retransmit).count_ones();
+        Some(((self.next - self.base).saturating_sub(known), marked))
+    }
+
+    fn base(&self) -> u32 {
+        self.base
     }
 }
 
@@ -245,27 +282,14 @@ impl MessageSender for Sender {
 pub struct Receiver {
     here: PacketSet,
     count: Option<u32>,
-    answers: AnswerQueue,
+    answer: Option<Answer>,
 }
 
 impl Receiver {
     /// Creates a receiver for messages of up to `most` packets.
     #[must_use]
     pub fn new(most: u32) -> Self {
-        Self { here: PacketSet::new(most), count: None, answers: AnswerQueue::NONE }
-    }
-
-    /// Restarts with another message.
-    pub fn begin(&mut self) {
-        self.here.clear();
-        self.count = None;
-        self.answers = AnswerQueue::NONE;
-    }
-
-    /// Whether packet `index` is received.
-    #[must_use]
-    pub fn has_packet(&self, index: u32) -> bool {
-        self.here.contains(index)
+        Self { here: PacketSet::new(most), count: None, answer: None }
     }
 }
 
@@ -279,12 +303,12 @@ impl MessageReceiver for Receiver {
         if packet.tail {
             self.count = Some(index + 1);
         }
-        self.answers.queue_answer(Answer::Received { index, round: 0 });
+        self.answer = Some(acknowledgement(index));
         if new { Disposition::Write } else { Disposition::Duplicate }
     }
 
     fn poll_answer(&mut self) -> Option<Answer> {
-        self.answers.take()
+        self.answer.take()
     }
 
     fn is_complete(&self) -> bool {
@@ -292,18 +316,17 @@ impl MessageReceiver for Receiver {
     }
 }
 
-impl Sender {
-    /// Returns the fields of the state with their sizes in memory.
-    #[must_use]
-    pub fn state(&self) -> Vec<StateTable> {
-        state_fields!(self, without [config, delay], count, base, next, acknowledged, retransmit, repeated, sent + size_of_val(&**sent), deadline, silent, trip)
+impl ReusableReceiver for Receiver {
+    fn begin(&mut self, _now: Nanos, _count: u32, _path: ReceivePath) {
+        self.here.clear();
+        (self.count, self.answer) = (None, None);
     }
-}
 
-impl Receiver {
-    /// Returns the fields of the state with their sizes in memory.
-    #[must_use]
-    pub fn state(&self) -> Vec<StateTable> {
-        state_fields!(self, without[answers], here + here.heap_bytes(), count)
+    fn state(&self) -> Vec<StateTable> {
+        state_fields!(self, without[answer], here + here.heap_bytes(), count)
+    }
+
+    fn has_packet(&self, index: u32) -> bool {
+        self.here.contains(index)
     }
 }
