@@ -368,6 +368,20 @@ fn message_answer_unused_fields_must_be_zero() {
     }
 }
 
+/// The registry has no messages, 2 and 3 are reserved, 6 is free.
+#[test]
+fn message_of_unknown_scheme_is_refused() {
+    for (kind, place) in
+        [(PacketKind::MessageRequest, 68), (PacketKind::MessageData, 34), (PacketKind::MessageStart, 34)]
+    {
+        for found in [0, 2, 3, 6] {
+            let mut body = golden(kind);
+            body[place] = found;
+            assert_eq!(refusal(&body), WireError::Scheme { kind, found });
+        }
+    }
+}
+
 /// A message is 1 byte to 4096 packets inside its transfer, and a packet agrees with its message.
 #[test]
 fn message_header_contradictions_are_refused() {

@@ -91,8 +91,9 @@ def test_impossible_transfers_are_refused(pair: Pair) -> None:
         pair.a.send(1 << 60, remote)
     with pytest.raises(ValueError, match="give 'receiver', 'sender' or 'none'"):
         pair.a.send(SOURCE, remote, notify="nobody")
-    with pytest.raises(ValueError, match="receiver-window"):
-        pair.a.send(SOURCE, remote, scheme="none such")
+    for scheme in ("none such", "sender-window", "receiver-counter"):
+        with pytest.raises(ValueError, match="receiver-window"):
+            pair.a.send(SOURCE, remote, scheme=scheme)
     with pytest.raises(fpga_rdma.UnsupportedError):
         pair.a.send(SOURCE, remote, scheme="selective")
     with pytest.raises(ValueError, match="deadline"):

@@ -1,7 +1,7 @@
 //! What the message layer ([`messages`](super::messages)) needs to know of a scheme.
 //!
 //! The layer is generic over [`MessageScheme`]: a node's scheme, or several that are selected at run time, without dynamic dispatch.
-//! Cards run [`SchemeConfig`](super::any::SchemeConfig); the network simulator has comparison baselines in addition.
+//! Cards run those of [`any`](super::any); the network simulator has comparison baselines in addition.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -125,7 +125,7 @@ pub trait ReusableReceiver: MessageReceiver + Clone + Debug {
 /// Additional schemes of a node beside its default, at most one set of parameters per message scheme. A transfer may
 /// select any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SchemeSet<R = super::any::SchemeConfig>([Option<R>; 3]);
+pub struct SchemeSet<R>([Option<R>; 3]);
 
 impl<R: MessageScheme> SchemeSet<R> {
     /// The empty set.

@@ -320,6 +320,15 @@ fn transfer_between_built_in_cards_is_verified() {
     }
 }
 
+#[test]
+fn transfer_baselines_of_simulator_are_refused() {
+    for scheme in ["sender-window", "receiver-counter", "registry-literal"] {
+        let ran = fpgactl(&["transfer", "--scheme", scheme]);
+        let known = "registry, receiver-window, adaptive-window, selective";
+        assert!(ran.status == 2 && ran.stderr.contains(known), "{ran:?}");
+    }
+}
+
 /// Without loss, the receiving card counts the packets that the sending card counts.
 #[test]
 fn transfer_without_loss_receives_what_was_sent() {
