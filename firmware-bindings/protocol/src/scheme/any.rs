@@ -178,6 +178,7 @@ impl ReusableSender for AnyMessageSender {
         matches!(self, Self::ReceiverWindow(_))
     }
 
+    #[inline]
     fn in_flight(&self) -> Option<(u32, u32)> {
         match self {
             Self::ReceiverWindow(end) => end.in_flight(),
@@ -186,10 +187,12 @@ impl ReusableSender for AnyMessageSender {
         }
     }
 
+    #[inline]
     fn take_delay(&mut self) -> Option<Nanos> {
         sending!(self, end => end.take_delay())
     }
 
+    #[inline]
     fn take_covered(&mut self) -> u32 {
         match self {
             Self::ReceiverWindow(end) => end.take_covered(),
@@ -252,6 +255,7 @@ impl MessageSender for AnyMessageSender {
         sending!(self, end => end.handle_timeout(now))
     }
 
+    #[inline]
     fn poll_timeout(&self) -> Option<Nanos> {
         sending!(self, end => end.poll_timeout())
     }
@@ -260,6 +264,7 @@ impl MessageSender for AnyMessageSender {
         sending!(self, end => end.poll_packet(now))
     }
 
+    #[inline]
     fn is_done(&self) -> bool {
         sending!(self, end => end.is_done())
     }
@@ -274,14 +279,17 @@ impl MessageReceiver for AnyMessageReceiver {
         receiving!(self, end => end.handle_timeout(now));
     }
 
+    #[inline]
     fn poll_timeout(&self) -> Option<Nanos> {
         receiving!(self, end => end.poll_timeout())
     }
 
+    #[inline]
     fn poll_answer(&mut self) -> Option<Answer> {
         receiving!(self, end => end.poll_answer())
     }
 
+    #[inline]
     fn is_complete(&self) -> bool {
         receiving!(self, end => end.is_complete())
     }

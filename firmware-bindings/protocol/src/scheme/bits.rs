@@ -63,12 +63,14 @@ impl PacketSet {
 
     /// Returns the number of packets in the set.
     #[must_use]
+    #[inline]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
     /// Whether packet `index` is in the set.
     #[must_use]
+    #[inline]
     pub fn contains(&self, index: u32) -> bool {
         self.words
             .get(fpga_registers::cast::index(index / 64))
@@ -76,6 +78,7 @@ impl PacketSet {
     }
 
     /// Inserts a packet. Returns whether it is new; false for a packet beyond the size.
+    #[inline]
     pub fn insert(&mut self, index: u32) -> bool {
         let Some(word) = self.words.get_mut(fpga_registers::cast::index(index / 64)) else { return false };
         let new = *word >> (index % 64) & 1 == 0;
@@ -85,6 +88,7 @@ impl PacketSet {
     }
 
     /// Removes and returns the lowest packet.
+    #[inline]
     pub fn pop(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;
@@ -97,6 +101,7 @@ impl PacketSet {
     }
 
     /// Removes a packet.
+    #[inline]
     pub fn remove(&mut self, index: u32) {
         if let Some(word) = self.words.get_mut(fpga_registers::cast::index(index / 64)) {
             let there = *word >> (index % 64) & 1;
@@ -107,6 +112,7 @@ impl PacketSet {
 
     /// Returns the lowest packet from `first` on, or else the lowest of all.
     #[must_use]
+    #[inline]
     pub fn next_from(&self, first: u32) -> Option<u32> {
         if self.count == 0 {
             return None;

@@ -548,8 +548,8 @@ impl<R: MessageScheme> Receiver<R> {
 
     fn note_activity(&mut self, now: Nanos, slot: u16) {
         let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
-        context.paths.rotate_right(1);
-        (context.paths[0], _) = self.way;
+        let [first, second, third, _] = context.paths;
+        context.paths = [self.way.0, first, second, third];
         if let Some(peer) = context.peer.and_then(|place| self.peers.get_mut(place)) {
             peer.last_heard = now;
         }

@@ -88,6 +88,7 @@ impl Paths {
         }
     }
 
+    #[inline]
     pub(super) fn trip(&self, path: u32) -> RoundTrip {
         self.records.get(index(path)).map_or(RoundTrip::UNKNOWN, |path| path.trip)
     }
@@ -171,6 +172,7 @@ impl Paths {
     }
 
     /// Adds a sample. Returns whether it is the first.
+    #[inline]
     pub(super) fn sample(&mut self, path: u32, delay: Nanos) -> bool {
         let Some(path) = self.records.get_mut(index(path)) else { return false };
         path.trip.sample(delay);
@@ -178,6 +180,7 @@ impl Paths {
     }
 
     /// Returns whether a data packet may be sent on a path.
+    #[inline]
     pub(super) fn permit(&mut self, now: Nanos, path: u32) -> Permit {
         match self.records.get_mut(index(path)) {
             Some(path) if self.congestion.is_some() => path.window.permit(now, path.in_flight),
@@ -193,6 +196,7 @@ impl Paths {
     }
 
     /// Calls `change` with the congestion window of a path, if there is one.
+    #[inline]
     pub(super) fn control(
         &mut self,
         path: u32,
@@ -204,6 +208,7 @@ impl Paths {
     }
 
     /// Replaces the number of packets that one context has in flight.
+    #[inline]
     pub(super) fn recount(&mut self, path: u32, before: u32, now: u32) {
         if let Some(path) = self.records.get_mut(index(path)) {
             path.in_flight = path.in_flight.saturating_add(now).saturating_sub(before);
