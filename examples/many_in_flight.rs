@@ -10,7 +10,7 @@ use std::error::Error;
 
 use fpga_driver::errors::RefusalReason;
 use fpga_driver::sim::SimNetwork;
-use fpga_driver::{Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket, backend::Backend};
+use fpga_driver::{Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket};
 
 const TRANSFERS: u64 = 100;
 const LENGTH: usize = 8 << 10;
@@ -18,8 +18,7 @@ const BUFFERS: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let network = SimNetwork::builder().cards(1).build()?;
-    let backend = network.backend(0);
-    let card = Card::from_backend(backend.clone())?;
+    let card = Card::from_backend(network.backend(0))?;
     // A small ring, to show back-pressure.
     let mut h2c = card.h2c_with(0, ChannelOptions::default().transfers(16))?;
 
@@ -63,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             done += 1;
         }
         // Nothing else to do: a spin hint for the CPU; a simulated card works in this call.
-        backend.relax();
+        h2c.relax();
     }
 
     println!(

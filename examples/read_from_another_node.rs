@@ -8,9 +8,10 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, CardRange};
 use fpga_rdma::{Endpoint, SendOptions, SharedEndpoint};
+use fpga_sim::ThreadOptions;
 
 const LENGTH: u64 = 100_000;
 const SOURCE: CardAddr = CardAddr::new(0x10_0000);

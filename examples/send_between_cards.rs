@@ -5,13 +5,14 @@
 //!
 //!     cargo run -p fpga-examples --example send_between_cards
 
+use fpga_diag::inspect::Inspect as _;
 use std::error::Error;
 use std::time::Duration;
 
-use fpga_driver::sim::Order;
 use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, CardRange};
 use fpga_rdma::{Endpoint, SendOptions};
+use fpga_sim::Order;
 
 const LENGTH: usize = 300_000;
 const SOURCE: CardAddr = CardAddr::new(0x10_0000);

@@ -6,8 +6,9 @@
 use std::error::Error;
 use std::time::Instant;
 
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode};
+use fpga_sim::ThreadOptions;
 
 /// Length of one transfer in bytes.
 const SIZE: usize = 64;

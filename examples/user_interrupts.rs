@@ -11,8 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use fpga_driver::sim::{SimNetwork, ThreadOptions};
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, Error, user_interrupt::UserInterruptError};
+use fpga_sim::ThreadOptions;
 
 /// Line that the design raises when a result is ready.
 const RESULT: u8 = 3;

@@ -2,8 +2,9 @@
 //!
 //!     cargo run -p fpga-examples --example when_things_fail
 
-use fpga_driver::sim::{CardFailure, SimNetwork};
+use fpga_driver::sim::SimNetwork;
 use fpga_driver::{Card, CardAddr, Error, OpenError, TransferError, errors::FaultCause};
+use fpga_sim::CardFailure;
 
 const BAD: CardAddr = CardAddr::new(0x8000);
 const GOOD: CardAddr = CardAddr::new(0x10_0000);

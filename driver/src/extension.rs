@@ -1,4 +1,5 @@
-//! Parts of the driver for packages on top of it that drive a card's network interface, as `fpga-rdma` does.
+//! Parts of the driver for packages on top of it: for those that drive a card's network interface (`fpga-rdma`), program a channel's
+//! registers themselves (`fpga-diag`), or run a design's simulation (`fpgactl`).
 //!
 //! Applications need none of it: everything that they call is in the other modules.
 
@@ -8,7 +9,9 @@ use fpga_pci::MmioError;
 
 pub use crate::engine_interrupt::EngineInterrupt;
 pub use crate::error::At;
-pub use crate::ni::RegisterBlock;
+pub use crate::ni::{RegisterBlock, TransmitWindows};
+pub use crate::raw::RawChannel;
+pub use crate::simulation::simulation_command;
 
 use crate::card::Card;
 use crate::error::{Error, ResourceError};

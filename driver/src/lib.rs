@@ -68,7 +68,6 @@ pub use error::{
     TransferFailed,
 };
 pub use fpga_firmware::{Incarnation, NodeId, identity::Identity};
-pub use fpga_firmware::{generated::BlockType, identity::Block as NiBlock};
 pub use fpga_pci::vfio::{VfToken, VfioInterface};
 pub use fpga_pci::{
     Bar, DmaAccess, DmaBuffer, DmaPool, DmaPoolOptions, HugePages, PciAddress, ReadVolatile,
@@ -79,7 +78,7 @@ pub use fpga_ring::cdma_ring::CopyEntry as CdmaSegment;
 pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, VIEW_SUBSYSTEM, XdmaInfo};
 pub use name::ChannelName;
-pub use ni::{NiInfo, TransmitWindows};
+pub use ni::NiInfo;
 pub use options::{NetworkInterface, OpenOptions};
 pub use owner::SharedSocket;
 pub use range::CardRange;
@@ -112,34 +111,11 @@ pub mod errors {
     pub use fpga_vfio_user::{ConnectError, VfioUserOpenError};
 }
 
-/// PCI functions below a card: for other backends, for programs that program the registers themselves, and for test harnesses.
-pub mod backend {
-    pub use crate::raw::RawChannel;
-    pub use crate::simulation::simulation_command;
-    pub use fpga_pci::interrupt::Unmask;
-    pub use fpga_pci::wait::BackoffStep;
-    pub use fpga_pci::{
-        AccessCounters, Backend, Backoff, BarInfo, BarKind, Bounced, CardTiming, Clock, DeviceEvent,
-        DeviceEvents, DmaPoolStats, Interrupt, InterruptTrigger, IovaRange, MemoryKind, Mmio, Process,
-        ResetLevel,
-    };
-}
-
-/// Simulated cards for tests of applications, and the network between them. [`Card::open`] of `"mock"` needs none of it.
+/// Simulated cards for tests of applications. [`Card::open`] of `"mock"` needs none of it; package `fpga-sim` has the rest: threads, faults,
+/// links between processes, backends of one's own.
 #[cfg(feature = "sim")]
 pub mod sim {
-    pub use fpga_netmodel::{Impairments, Order, OrderError};
-    pub use fpga_sim::link::{
-        Link, LinkAddress, LinkCounters, LinkError, LinkEvents, Neighbours, ShmLink, ShmLinkOptions, Switch,
-        UdpLink, UdpLinkOptions,
-    };
-    pub use fpga_sim::served::{ServeError, SocketFile};
-    pub use fpga_sim::{
-        Attendant, AxiAccess, Board, Builtin, CardDescription, CardError, CardFailure, DescriptionError,
-        Design, DesignAccess, DesignError, FaultPlan, HopCounters, HopFeedback, HostEvent, HostObserver,
-        Interrupt, Membership, Partitions, PlannedFault, Problem, RefusedAccesses, Requester, SimBackend,
-        SimHop, SimNetwork, SimNetworkBuilder, SimNetworkError, StreamBytes, ThreadOptions, TimeSpent, Unit,
-    };
+    pub use fpga_sim::{CardDescription, SimNetwork, SimNetworkBuilder};
 }
 
 /// Compiles and runs the README's program as a test.

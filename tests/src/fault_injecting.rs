@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use fpga_driver::{BarOffset, CardAddr, Iova, backend::Backend};
+use fpga_driver::{BarOffset, CardAddr, Iova};
+use fpga_pci::Backend;
 use fpga_pci::{
     AccessCounters, Bar, BarError, Clock, ConfigSpaceError, DmaAccess, DmaMapError, Interrupt,
     InterruptError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, lock,

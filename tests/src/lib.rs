@@ -9,6 +9,7 @@ pub mod conformance;
 pub mod fault_injecting;
 pub mod testbed;
 
+use fpga_diag::inspect::Inspect as _;
 use std::time::Duration;
 
 use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, H2cChannel, NodeId};

@@ -1,6 +1,7 @@
 //! Cards of any description on one network, mostly two, with their endpoints. Data is written to and read from card memory without the
 //! driver, so that every channel is free for the test.
 
+use fpga_diag::inspect::Inspect as _;
 use std::collections::VecDeque;
 
 use fpga_card::CardDescription;

@@ -4,17 +4,17 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use core::time::Duration;
+use fpga_diag::inspect::Inspect as _;
 use std::io::{Read, Write};
 
 use fpga_driver::{
     C2hChannel, Card, CardAddr, CardRange, CdmaRingOptions, ChannelOptions, Completion, DescriptorPath,
-    DmaBuffer, H2cChannel, MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions,
-    backend::Bounced,
-    bulk,
+    DmaBuffer, H2cChannel, MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions, bulk,
     stream::{C2hStreamOptions, PacketFragment},
 };
 use fpga_firmware::generated::Scheme;
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_pci::Bounced;
 use fpga_pci::testing::CountingAllocator;
 use fpga_protocol::Nanos;
 use fpga_rdma::{Endpoint, RemoteRegion, SendOptions};

@@ -8,10 +8,10 @@ use fpga_driver::recovery::{self, RecoveryStep, RecoveryStepError, RecoveryStepO
 use fpga_driver::{
     Advice, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Error, OpenError, OpenOptions,
     ResourceError, RunMode, WaitOptions,
-    backend::Backend,
     errors::FaultCause,
     recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport},
 };
+use fpga_pci::Backend;
 use fpga_pci::{ResetLevel, config};
 use fpga_rdma::Endpoint;
 use fpga_registers::cdma::CdmaBlock;

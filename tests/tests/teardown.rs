@@ -6,8 +6,8 @@ use std::any::Any;
 
 use fpga_driver::{
     Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, NetworkInterface, OpenOptions,
-    backend::Backend,
 };
+use fpga_pci::Backend;
 use fpga_pci::{DmaPool, DmaPoolOptions};
 use fpga_rdma::{Endpoint, SendOptions};
 use fpga_registers::xdma::{ChannelBlock, channel_base};

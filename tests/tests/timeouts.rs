@@ -10,8 +10,9 @@ use std::time::Duration;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::{
     Cancellation, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Error, NodeId, OpenOptions,
-    TransferError, WaitMode, WaitOptions, backend::Backend,
+    TransferError, WaitMode, WaitOptions,
 };
+use fpga_pci::Backend;
 use fpga_pci::Bounced;
 use fpga_rdma::{Endpoint, EndpointError, SendOptions, SharedEndpoint};
 use fpga_registers::cdma::CdmaBlock;

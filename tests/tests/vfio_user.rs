@@ -1,6 +1,7 @@
 //! The driver with a served card: the same driver and the same card, with a socket between them.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
+use fpga_diag::inspect::Inspect as _;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -11,11 +12,10 @@ use std::time::{Duration, Instant};
 use fpga_card::CardDescription;
 use fpga_driver::{
     BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, DescriptorPath, Direction, Error,
-    OpenOptions, WaitMode, WaitOptions,
-    backend::Backend,
-    recovery,
+    OpenOptions, WaitMode, WaitOptions, recovery,
     recovery::{RecoveryLevel, RecoveryOptions},
 };
+use fpga_pci::Backend;
 use fpga_pci::{ConnectionError, DmaAccess, HugePages, MmioError, ServerError, SharedMemory};
 use fpga_rdma::{Endpoint, EndpointOptions, SendNotify, SendOptions};
 use fpga_registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};

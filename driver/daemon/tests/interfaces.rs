@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fpga_rdma::{Endpoint, EndpointError, EndpointOptions, SendOptions};
 
-use fpga_driver::sim::CardDescription;
 use fpga_driver::{Card, CardAddr, CardRange};
 use fpga_registers::BarOffset;
+use fpga_sim::CardDescription;
 use fpgad::{OwnerOptions, ViewInterface};
 
 use crate::{Shared, bytes, read, write};

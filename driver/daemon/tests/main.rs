@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fpga_driver::sim::{CardDescription, SimNetwork, ThreadOptions};
 use fpga_driver::{Card, CardAddr};
+use fpga_sim::{CardDescription, SimNetwork, ThreadOptions};
 use fpgad::{Owner, OwnerError, OwnerOptions, SharedCard};
 
 /// A simulated card that is shared.

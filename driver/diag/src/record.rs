@@ -7,7 +7,8 @@
 //! ```
 //! use std::sync::{Arc, Mutex};
 //! use fpga_diag::record::{Access, Observer, Recorder, log::{Log, Entry}, replay::{Replay, replay}};
-//! use fpga_driver::{sim::SimNetwork, BarOffset, backend::Backend};
+//! use fpga_driver::{sim::SimNetwork, BarOffset};
+//! use fpga_pci::Backend;
 //!
 //! #[derive(Default)]
 //! struct Lines(Mutex<String>);

@@ -15,7 +15,8 @@ use fpga_registers::CardAddr;
 use fpga_registers::cdma::descriptor::LengthError;
 use fpga_registers::cdma::{Cdmasr, SgDescriptor, SgStatus};
 
-use fpga_driver::{Cdma, CdmaError, Error, TransmitWindows};
+use fpga_driver::extension::TransmitWindows;
+use fpga_driver::{Cdma, CdmaError, Error};
 
 /// Size of a slot in bytes.
 pub(super) const SLOT_BYTES: usize = 192;

@@ -9,7 +9,7 @@ use fpga_firmware::{Incarnation, NodeId, TransferId};
 use fpga_pci::{DmaBuffer, QuarantineReason, RegisteredMemory, barrier};
 use fpga_registers::CardAddr;
 
-use super::{EndpointError, RESERVED_CARD_BYTES};
+use super::{Endpoint, EndpointError, RESERVED_CARD_BYTES};
 use fpga_driver::extension::RegisterBlock;
 use fpga_driver::{C2hChannel, Card, MemoryHandle, NiInfo, WaitOptions};
 
@@ -239,5 +239,16 @@ impl EventRing {
         }
         self.released = self.consumed;
         ni.write(at::EVENT_CONSUMED, self.consumed).map_err(EndpointError::Mmio)
+    }
+}
+
+impl Endpoint {
+    /// Returns the number of events that the card can keep for this host:
+    /// [`EndpointOptions::event_entries`](super::EndpointOptions::event_entries), or fewer if the ring is in card memory and has less
+    /// space. Half of them is for notifications of arrivals and for mirror events: while that half is full, transfers to this node that
+    /// request a notification are answered "receiver not ready".
+    #[must_use]
+    pub const fn event_entries(&self) -> u32 {
+        self.events.entries()
     }
 }

@@ -7,8 +7,6 @@ use fpga_pci::LogLimit;
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::MirrorError;
 
-use super::Endpoint;
-
 /// Maximum number of faults kept until they are taken; older ones are dropped.
 const MAX_KEPT_FAULTS: usize = 256;
 
@@ -57,20 +55,13 @@ impl Faults {
         }
         keep(&mut self.mirror, error)
     }
-}
 
-impl Endpoint {
-    /// Returns the oldest fault event of the NI that was not taken yet, of the latest 256. Its `generation` is the number of earlier faults
-    /// of the same reason that have no event of their own.
-    #[must_use]
-    pub fn next_fault(&mut self) -> Option<Event> {
-        self.faults.events.pop_front()
+    pub(super) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
     }
 
-    /// Returns the oldest event that contradicted earlier ones and was not taken yet, of the latest 256.
-    #[must_use]
-    pub fn next_mirror_fault(&mut self) -> Option<MirrorError> {
-        self.faults.mirror.pop_front()
+    pub(super) fn next_contradiction(&mut self) -> Option<MirrorError> {
+        self.mirror.pop_front()
     }
 }
 

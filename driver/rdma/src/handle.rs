@@ -12,10 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fpga_firmware::NodeId;
-use fpga_firmware::event::Event;
 use fpga_pci::{Backend, Deadline, DmaBuffer, Interrupt, lock};
 use fpga_protocol::Nanos;
-use fpga_protocol::mirror::MirrorError;
 use fpga_registers::CardAddr;
 
 use super::wait::{IdleWait, WaitAction};
@@ -337,19 +335,6 @@ impl SharedEndpoint {
     #[must_use]
     pub fn next_segment(&self) -> Option<SegmentArrival> {
         self.lock().endpoint.next_segment()
-    }
-
-    /// Returns the oldest fault event of the NI that was not taken yet, as [`Endpoint::next_fault`]. Does not drive the endpoint.
-    #[must_use]
-    pub fn next_fault(&self) -> Option<Event> {
-        self.lock().endpoint.next_fault()
-    }
-
-    /// Returns the oldest contradiction of the mirror that was not taken yet, as [`Endpoint::next_mirror_fault`]. Does not drive the
-    /// endpoint.
-    #[must_use]
-    pub fn next_mirror_fault(&self) -> Option<MirrorError> {
-        self.lock().endpoint.next_mirror_fault()
     }
 
     /// Waits for an arrival. Each arrival is returned to one caller.

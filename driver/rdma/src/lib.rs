@@ -12,12 +12,13 @@
 
 mod chain;
 mod completion;
+mod counters;
 mod error;
 mod events;
+pub mod extension;
 mod faults;
 mod handle;
 mod incarnation;
-pub mod inspect;
 mod link;
 mod link_options;
 mod mismatch;
@@ -35,6 +36,7 @@ mod segments;
 mod sending;
 mod transmit;
 mod wait;
+mod windows;
 
 use fpga_pci::Waited;
 use std::collections::VecDeque;
@@ -47,7 +49,7 @@ use fpga_pci::{DmaBuffer, MmioError, QuarantineReason};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Mirror;
 use fpga_protocol::scheme::commands::Withdrawal;
-use fpga_protocol::sender::{Command, Sender, TransferView};
+use fpga_protocol::sender::Command;
 use fpga_registers::CardAddr;
 
 use fpga_driver::errors::CardPart;
@@ -57,15 +59,15 @@ use fpga_driver::extension::{EngineInterrupt, InterfaceClaim};
 use fpga_driver::{Cancellation, Card, CardRange, Error, ErrorPlace, NiInfo, TransferFailed, WaitOptions};
 
 pub use completion::{SendCompletion, SendTimeout};
+pub use counters::EndpointCounters;
 pub use error::{EndpointError, SendError};
 pub use events::Notification;
 pub use fpga_firmware::generated::{Capabilities, NackReason, Scheme};
 pub use fpga_firmware::{SegmentIndex, TransferId};
 pub use fpga_protocol::scheme::tuning::Tuning;
-pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket};
-pub use fpga_protocol::tuner::{PathTiming, SegmentLimits};
+pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket, SenderCounters};
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
-pub use inspect::EndpointCounters;
+
 pub use link_options::LinkFeedback;
 pub use mismatch::Mismatch;
 pub use options::{EndpointOptions, SendOptions};
@@ -86,7 +88,6 @@ pub mod errors {
 
 use events::EventRing;
 use faults::Faults;
-use inspect::ReceiveTables;
 use peers::Peers;
 use random::random;
 use read::Reads;
@@ -94,6 +95,7 @@ use resync::Resync;
 use sending::SenderSet;
 use transmit::TransmitPath;
 use wait::IdleWait;
+use windows::ReceiveWindows;
 
 /// Number of bytes at the end of card memory that an endpoint reserves by default for its CDMA chain and, if the NI cannot push events, its
 /// event ring.
@@ -153,12 +155,12 @@ struct Settings {
     info: NiInfo,
 }
 
-/// Mirror of the card's receive tables, and the tables themselves.
+/// Mirror of the card's receive tables, and the windows of the tables themselves.
 #[derive(Debug)]
 struct Receiving {
     mirror: Mirror,
     resync: Resync,
-    tables: ReceiveTables,
+    windows: ReceiveWindows,
 }
 
 /// Results that were not taken yet.
@@ -425,12 +427,6 @@ impl Endpoint {
         }
     }
 
-    /// Returns the sender, for listings of op table and queues; `None` if the card sends all packets.
-    #[must_use]
-    pub fn sender(&self) -> Option<&Sender> {
-        self.sender.host()
-    }
-
     /// Returns the default scheme of transfers.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
@@ -441,20 +437,6 @@ impl Endpoint {
     #[must_use]
     pub const fn schemes(&self) -> SchemeList {
         self.settings.schemes
-    }
-
-    /// Returns the transfers that have not ended, as far as this host knows.
-    #[must_use]
-    pub fn transfers(&self) -> Vec<TransferView> {
-        self.sender.transfers()
-    }
-
-    /// Returns the mirror of the receive registry and the escape channel, which is built from events. If the card had to drop events
-    /// because this host did not take them, the next poll resynchronises the mirror from the card's windows; until then it [is
-    /// stale](Mirror::is_stale).
-    #[must_use]
-    pub const fn mirror(&self) -> &Mirror {
-        &self.receiving.mirror
     }
 
     /// Returns whether nothing is in progress: no transfer, no read, no op, no window.

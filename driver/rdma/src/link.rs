@@ -2,7 +2,6 @@
 
 use fpga_firmware::NodeId;
 use fpga_firmware::generated::{NODE_ANY, ni as at};
-use fpga_protocol::feedback::flow::RateView;
 
 use super::link_options::LinkFeedback;
 use super::{Endpoint, EndpointError, EndpointOptions};
@@ -51,13 +50,5 @@ impl Endpoint {
     #[must_use]
     pub const fn link_feedback(&self) -> Option<LinkFeedback> {
         self.settings.link_feedback
-    }
-
-    /// Returns the rates of this host's sender towards receivers, in the registry scheme; empty without link feedback. Those of the card's
-    /// sender are in [`ReceiveTables::rates`](super::inspect::ReceiveTables::rates).
-    #[must_use]
-    pub fn rates(&self) -> Vec<RateView> {
-        let flow = self.sender.host().and_then(|sender| sender.flow());
-        flow.into_iter().flat_map(|flow| flow.receivers()).collect()
     }
 }

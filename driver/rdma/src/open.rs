@@ -16,13 +16,13 @@ use fpga_registers::CardAddr;
 use super::events::{self, EventRing};
 use super::faults::Faults;
 use super::incarnation;
-use super::inspect::ReceiveTables;
 use super::peers::Peers;
 use super::read::Reads;
 use super::resync::Resync;
 use super::segment_choice::SegmentChoice;
 use super::sending::SenderSet;
 use super::transmit::TransmitPath;
+use super::windows::ReceiveWindows;
 use super::{
     Endpoint, EndpointCounters, EndpointError, EndpointOptions, Queues, RESERVED_CARD_BYTES, Receiving,
     SchemeList, Settings, link, options, region, wait,
@@ -40,8 +40,8 @@ impl Receiving {
         let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
         let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
         mirror.track_masks(options.packet_events);
-        let tables = ReceiveTables::of(card).map_err(|error| error.kind)?;
-        Ok(Self { mirror, resync: Resync::default(), tables })
+        let windows = ReceiveWindows::of(card).ok_or(EndpointError::NoInterface)?;
+        Ok(Self { mirror, resync: Resync::default(), windows })
     }
 }
 

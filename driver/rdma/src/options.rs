@@ -9,7 +9,6 @@ use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_protocol::feedback::congestion::CongestionConfig;
 use fpga_protocol::scheme::tuning::{Tuning, max_window};
 use fpga_protocol::sender::{Notify, SenderConfig};
-use fpga_protocol::tuner::PathTiming;
 use fpga_registers::CardAddr;
 
 use super::SchemeList;
@@ -32,15 +31,12 @@ pub struct EndpointOptions {
     pub read_channel: Option<u8>,
     /// Length in bytes above which a transfer joins the big-transfer queue; `None`: 8 KiB, or the segment size if that is smaller.
     pub big_threshold: Option<u32>,
-    /// Size of a segment in bytes. `None`: chosen for each transfer above the threshold by its length and the times of the path
-    /// ([`timing`](Self::timing)), at most the capacity of a mask and of a transmit window; for a node whose mask is not known
+    /// Size of a segment in bytes. `None`: chosen for each transfer above the threshold by its length and the times of the path:
+    /// those of the card's description if it is simulated, otherwise of a card with 17 GB/s of memory at 100 Gbit/s, since no register
+    /// reports them. At most the capacity of a mask and of a transmit window; for a node whose mask is not known
     /// ([`Endpoint::wait_peer`](super::Endpoint::wait_peer)), at most 16 KiB. Under message schemes, the size of a message in bytes,
     /// rounded down to whole packets; `None`: 256 packets.
     pub segment_size: Option<u32>,
-    /// Rates and latencies by which segment lengths are chosen if [`segment_size`](Self::segment_size) is `None`. `None`: those of the
-    /// card's description if it is simulated; otherwise [`PathTiming::default`], a card with 17 GB/s of memory at 100 Gbit/s, since no
-    /// register reports them. The network between the cards is assumed to be as fast as the port, and shorter than the packets in flight.
-    pub timing: Option<PathTiming>,
     /// Default scheme of the card, as sender and as receiver; its peers must run it too. Default: the receive registry, whose sender is
     /// this host. Under any other scheme the card sends transfers by itself. The scheme is set while the NI is idle, and a change clears
     /// the NI's state; therefore it is fixed while the endpoint is open.
@@ -132,7 +128,6 @@ impl Default for EndpointOptions {
             read_channel: None,
             big_threshold: None,
             segment_size: None,
-            timing: None,
             scheme: Scheme::Registry,
             other_schemes: SchemeList::NONE,
             round_trip: Duration::from_micros(100),

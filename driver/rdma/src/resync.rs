@@ -60,16 +60,16 @@ impl Endpoint {
             self.receiving.mirror.begin_resync();
         }
         let (entries, slots) =
-            (self.receiving.tables.registry_entries(), self.receiving.tables.escape_slots());
+            (self.receiving.windows.registry_entries(), self.receiving.windows.escape_slots());
         let all = u32::from(entries) + u32::from(slots);
         let end = self.receiving.resync.rows.saturating_add(ROWS).min(all);
         let rows = self.receiving.resync.rows..end;
         for index in (0..entries).filter(|index| rows.contains(&u32::from(*index))) {
-            let entry = self.receiving.tables.entry(index).map_err(|error| error.kind)?;
+            let entry = self.receiving.windows.entry(index)?;
             self.receiving.mirror.read_entry(index, &entry);
         }
         for index in (0..slots).filter(|index| rows.contains(&(u32::from(entries) + u32::from(*index)))) {
-            let slot = self.receiving.tables.escaped(index).map_err(|error| error.kind)?;
+            let slot = self.receiving.windows.escaped(index)?;
             let age = slot.map_or(Nanos::ZERO, |slot| slot.age.into());
             self.receiving.mirror.read_slot(index, slot.map(|slot| slot.packet).as_ref(), age);
         }

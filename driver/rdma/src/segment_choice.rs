@@ -1,11 +1,13 @@
 //! Segment length of each transfer that the host sends.
 
+use fpga_firmware::NodeId;
 use fpga_firmware::wire::{CRC_LENGTH, DATA_HEADER_LENGTH};
 use fpga_pci::CardTiming;
 use fpga_protocol::Nanos;
 use fpga_protocol::sender::SenderConfig;
 use fpga_protocol::tuner::{PathTiming, SegmentLimits};
 
+use super::Endpoint;
 use super::options::EndpointOptions;
 use fpga_driver::NiInfo;
 
@@ -33,7 +35,7 @@ impl SegmentChoice {
         card: Option<CardTiming>,
     ) -> Self {
         let known = || card.map_or_else(PathTiming::default, |card| path_timing(&card, info));
-        let timing = options.segment_size.is_none().then(|| options.timing.unwrap_or_else(known));
+        let timing = options.segment_size.is_none().then(known);
         let limits = SegmentLimits {
             packet: config.packet_size(),
             longest: config.segment_size,
@@ -52,6 +54,28 @@ impl SegmentChoice {
         // At least a packet, whatever a node reports.
         let longest = self.limits.longest.min(mask.max(self.limits.packet));
         timing.best_segment(length, &SegmentLimits { longest, ..self.limits }).min(self.limits.longest)
+    }
+}
+
+impl Endpoint {
+    /// Returns the maximum size of a segment of this endpoint's transfers in bytes (of a message, if the card sends). At the receiving card
+    /// each segment makes two events, and a transfer one more.
+    #[must_use]
+    pub fn segment_size(&self) -> u32 {
+        self.sender.segment_size()
+    }
+
+    /// Returns the segment length of a transfer of `length` bytes to `node`
+    /// ([`EndpointOptions::segment_size`]); of a message, if the card sends and messages are shorter.
+    #[must_use]
+    pub fn segment_length(&self, node: NodeId, length: u64) -> u32 {
+        let longest = u32::try_from(length).unwrap_or(u32::MAX).max(1);
+        let most = self.sender.segment_size();
+        let segment = match self.sender.host() {
+            Some(_) => self.sender.segment_of(length, self.mask_of(node)).min(most),
+            None => most,
+        };
+        segment.min(longest)
     }
 }
 

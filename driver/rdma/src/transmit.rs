@@ -19,9 +19,8 @@ use fpga_ring::cdma_ring::LENGTH_BITS;
 use super::chain::{Chain, SLOT_BYTES};
 use super::sending::SenderSet;
 use super::{EndpointError, RESERVED_CARD_BYTES};
-use fpga_driver::{
-    Card, H2cChannel, MemoryHandle, NiInfo, Ticket, TransferFailed, TransmitWindows, WaitOptions,
-};
+use fpga_driver::extension::TransmitWindows;
+use fpga_driver::{Card, H2cChannel, MemoryHandle, NiInfo, Ticket, TransferFailed, WaitOptions};
 
 /// Host staging memory per slot in bytes: the longest header block and a chain slot, on separate cache lines.
 const STAGING_BYTES: usize = (window::MAX_HEADER_BLOCK + SLOT_BYTES).next_multiple_of(64);

@@ -49,6 +49,7 @@ pub use fpga_card::{
     DesignAccess, DesignError, FaultPlan, Interrupt, LoadedDescriptor, PlannedFault, Problem, Requester,
     StreamBytes, USER_INTERRUPTS, Unit,
 };
+pub use fpga_netmodel::{Impairments, Order, OrderError};
 pub use hop::{HopCounters, HopFeedback, SimHop};
 pub use network::SimNetwork;
 pub use observer::{HostEvent, HostObserver};

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
 
-use fpga_driver::backend::simulation_command;
+use fpga_driver::extension::simulation_command;
 use fpga_driver::{Card, CardAddr};
 
 use crate::rtl::models::{Project, build};

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fpga_rdma::{EndpointOptions, RemoteRegion, SendOptions, Endpoint};
-use fpga_driver::sim::{CardDescription, Link, LinkAddress, SimNetwork, UdpLink, UdpLinkOptions};
+use fpga_sim::{CardDescription, SimNetwork};
+use fpga_sim::link::{Link, LinkAddress, UdpLink, UdpLinkOptions};
 use fpga_driver::{Card, CardAddr, CardRange, NodeId, SharedSlice};
 use fpga_messages::{
     AccessRequest, Address, AtomicCall, AtomicRequest, AtomicUnit, CompleteWhen, Completion, Failure, HostMemory,

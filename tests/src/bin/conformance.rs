@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use fpga_driver::{BarOffset, CardAddr, CardRange, CardSpec, backend::Backend};
+use fpga_driver::{BarOffset, CardAddr, CardRange, CardSpec};
+use fpga_pci::Backend;
 use fpga_pci::vfio::VfioInterface;
 use fpga_tests::conformance::backends::{ExternalCard, INLINE, ServedCard, THREADED};
 use fpga_tests::conformance::fault_control::FaultControl;

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use fpga_card::CardDescription;
 use fpga_card::fault_plan::FaultsDescription;
-use fpga_driver::backend::Backend;
 use fpga_driver::{BarOffset, CardRange};
+use fpga_pci::Backend;
 use fpga_protocol::Nanos;
 use fpga_sim::served::{CardServer, MessageCount};
 use fpga_sim::{SimNetwork, ThreadOptions};

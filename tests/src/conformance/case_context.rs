@@ -8,11 +8,10 @@ use std::sync::Arc;
 use fpga_card::fault_plan::FaultEntry;
 use fpga_driver::{
     Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Error, MemoryHandle, OpenOptions,
-    ResourceError, RunMode, WaitOptions,
-    backend::Backend,
-    recovery,
+    ResourceError, RunMode, WaitOptions, recovery,
     recovery::{RecoveryLevel, RecoveryOptions},
 };
+use fpga_pci::Backend;
 use fpga_sim::SimNetwork;
 use fpga_sim::served::MessageCount;
 

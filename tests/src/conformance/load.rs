@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::{
     Card, CardAddr, ChannelOptions, Direction, Iova, MemoryHandle, OpenOptions, RegisteredMemory, RunMode,
-    ScatterGatherEntry, WaitMode, backend::Backend,
+    ScatterGatherEntry, WaitMode,
 };
+use fpga_pci::Backend;
 use fpga_pci::barrier;
 use fpga_registers::xdma::{
     Adjacent, ChannelBlock, ChannelControl, ChannelInterrupts, ChannelStatus, Descriptor, DescriptorControl,

@@ -30,8 +30,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName, FaultsDescription};
-use fpga_driver::backend::Backend;
 use fpga_driver::{BarOffset, CardRange};
+use fpga_pci::Backend;
 use fpga_sim::SimNetwork;
 use fpga_sim::served::MessageCount;
 

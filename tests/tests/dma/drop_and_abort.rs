@@ -2,9 +2,9 @@
 //! because the engine does not stop. Memory that the card may still reach stays in quarantine; all other memory is returned.
 
 use fpga_driver::{
-    Card, Error, MemoryHandle, ResourceError, RunMode, ScatterGatherEntry, Ticket, backend::Backend,
-    errors::FaultCause,
+    Card, Error, MemoryHandle, ResourceError, RunMode, ScatterGatherEntry, Ticket, errors::FaultCause,
 };
+use fpga_pci::Backend;
 use fpga_pci::{MmioError, QuarantineReason, ResetLevel};
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use fpga_sim::{CardFailure, SimNetwork};

@@ -5,7 +5,7 @@ use super::*;
 
 use std::sync::Arc;
 
-use fpga_driver::backend::Backend;
+use fpga_pci::Backend;
 use fpga_registers::cdma::CdmaBlock;
 use fpga_tests::fault_injecting::FaultInjectingBackend;
 

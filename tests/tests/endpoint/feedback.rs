@@ -1,8 +1,9 @@
 //! Link feedback between cards: a congested hop lowers the rate towards the node behind it, and hops without feedback do no harm.
 
+use fpga_diag::inspect::Inspect as _;
+use fpga_diag::inspect::{FULL_RATE, RateView};
 use fpga_netmodel::{BitRate, Rate};
 use fpga_rdma::LinkFeedback;
-use fpga_rdma::inspect::{FULL_RATE, RateView};
 use fpga_sim::{HopFeedback, SimHop, SimNetwork};
 
 use super::*;

@@ -30,6 +30,7 @@ mod transfers;
 mod tuning;
 mod waits;
 
+use fpga_diag::inspect::Inspect as _;
 use std::time::Duration;
 
 use fpga_card::CardDescription;

@@ -1,6 +1,7 @@
 //! Transfers to a host that does not poll. Only notifications of arrivals need that host. Everything else is written, acknowledged and
 //! completed without it, and its mirror matches the card again after one poll.
 
+use fpga_diag::inspect::Inspect as _;
 use fpga_netmodel::{Conditions, Impairments, Loss, Probability};
 use fpga_rdma::{SendCompletion, SendTicket};
 use fpga_sim::{SimNetwork, ThreadOptions};

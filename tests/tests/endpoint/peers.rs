@@ -1,5 +1,6 @@
 //! Capabilities that nodes report to each other.
 
+use fpga_diag::inspect::Inspect as _;
 use fpga_driver::Error;
 use fpga_firmware::Incarnation;
 use fpga_firmware::generated::{Capabilities, Flags};

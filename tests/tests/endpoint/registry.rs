@@ -1,5 +1,6 @@
 //! The receive registry and its mirror, in the middle of transfers.
 
+use fpga_diag::inspect::Inspect as _;
 use std::sync::Arc;
 
 use fpga_firmware::generated::{escape, registry};

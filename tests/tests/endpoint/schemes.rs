@@ -1,5 +1,6 @@
 //! Message schemes, whose senders are in the card: the same tests of bytes, memory windows, reads and endings.
 
+use fpga_diag::inspect::Inspect as _;
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_rdma::{ReadFailure, SendCompletion};
 

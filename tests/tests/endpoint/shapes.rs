@@ -1,6 +1,7 @@
 //! Every geometry, small tables, cards with fewer features.
 
 use super::*;
+use fpga_diag::inspect::Inspect as _;
 use std::sync::atomic::AtomicBool;
 
 use fpga_driver::{Cancellation, Error};

@@ -4,8 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use fpga_driver::{Error, OpenOptions, backend::Backend};
+use fpga_driver::{Error, OpenOptions};
 use fpga_netmodel::Impairments;
+use fpga_pci::Backend;
 use fpga_rdma::SharedEndpoint;
 use fpga_sim::{SimNetwork, ThreadOptions};
 use fpga_tests::cards::poke;

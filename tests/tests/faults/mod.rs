@@ -8,15 +8,16 @@ mod devices;
 mod opening;
 
 use fpga_card::CardDescription;
+use fpga_driver::Error;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::{
     Card, CardAddr, ChannelOptions, Completion, DmaBuffer, H2cChannel, NetworkInterface, OpenError,
     OpenOptions, ResourceError, SubmitError, TransferError, WaitOptions,
     errors::{ChannelFault, FaultCause},
 };
-use fpga_driver::{Error, backend::Bounced};
 use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
 use fpga_firmware::identity::{IdentityError, IdentityReadError};
+use fpga_pci::Bounced;
 use fpga_pci::DmaPoolOptions;
 use fpga_registers::xdma::StatusError as StatusBit;
 use fpga_ring::ring::RefusalReason;

@@ -1,7 +1,7 @@
 //! Waits of endpoints: with an owner, and shared by threads.
 
-use fpga_driver::backend::Backoff;
 use fpga_driver::{CardAddr, Error, NodeId};
+use fpga_pci::Backoff;
 use fpga_rdma::{
     Endpoint, EndpointError, EndpointOptions, PendingRead, PendingSend, ReadTicket, RemoteReadable,
     RemoteRegion, SendOptions, SendTicket, SharedEndpoint,

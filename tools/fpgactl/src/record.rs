@@ -9,7 +9,8 @@ use std::time::SystemTime;
 
 use fpga_diag::record::log::{Entry, HEAD};
 use fpga_diag::record::{Access, AccessDirection, Observer, Recorder, Width};
-use fpga_driver::{BarRoles, NI_SUBSYSTEM, VIEW_SUBSYSTEM, backend::Backend};
+use fpga_driver::{BarRoles, NI_SUBSYSTEM, VIEW_SUBSYSTEM};
+use fpga_pci::Backend;
 use fpga_pci::Clock;
 use fpga_pci::config;
 use fpga_pci::lock;

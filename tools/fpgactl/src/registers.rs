@@ -5,10 +5,11 @@ mod names;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use fpga_driver::{BarOffset, Card, backend::Backend};
+use fpga_driver::{BarOffset, Card};
 use fpga_firmware::catalog as ni_catalog;
 use fpga_firmware::generated::BlockType;
 use fpga_firmware::identity::Identity;
+use fpga_pci::Backend;
 use fpga_pci::{Bar, MmioError};
 use fpga_register_map::RegisterMap;
 use fpga_register_map::schema::Bits;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_driver::{
-    AccessOptions, Card, CardAddr, CardRange, CardSpec, OpenError, OpenOptions, backend::Backend,
-    errors::CardSpecError,
+    AccessOptions, Card, CardAddr, CardRange, CardSpec, OpenError, OpenOptions, errors::CardSpecError,
 };
 use fpga_firmware::NodeId;
 use fpga_input::FileKind;
 use fpga_netmodel::{Impairments, Rate};
+use fpga_pci::Backend;
 use fpga_pci::DmaPoolOptions;
 use fpga_pci::catch_bus_errors;
 use fpga_pci::vfio::{VfToken, VfioInterface};

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-use fpga_driver::sim::{CardDescription, SimNetwork, ThreadOptions};
+use fpga_sim::{CardDescription, SimNetwork, ThreadOptions};
 use xdma_compat::RunError;
 
 use crate::support::{compiled, device, network};

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fpga_driver::sim::{CardDescription, SimNetwork, ThreadOptions};
+use fpga_sim::{CardDescription, SimNetwork, ThreadOptions};
 
 use crate::support::{compiled, device, network};
 

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use fpga_driver::Card;
-use fpga_driver::sim::CardDescription;
 use fpga_pci::Backend as _;
+use fpga_sim::CardDescription;
 use xdma_compat::Device;
 
 use crate::support::{TIMEOUT, compiled, network};

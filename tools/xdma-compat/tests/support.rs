@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fpga_driver::Card;
-use fpga_driver::sim::{CardDescription, SimNetwork};
+use fpga_sim::{CardDescription, SimNetwork};
 use xdma_compat::Device;
 
 /// Maximum duration of a transfer.

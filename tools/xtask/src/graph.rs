@@ -69,7 +69,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-bench", &["fpga-process"]),
     ("xtask", &["fpga-host", "fpga-process", "fpga-register-map"]),
     ("fpga-tests", &["fpga-diag", "fpga-frames", "fpgactl", "fpga-netsim"]),
-    ("fpga-examples", &["fpga-c", "fpga-driver", "fpga-frames", "fpga-register-map", "fpga-rtl"]),
+    ("fpga-examples", &["fpga-c", "fpga-diag", "fpga-frames", "fpga-register-map", "fpga-rtl"]),
 ];
 
 /// Reasons why the graph cannot be read, or is wrong.

@@ -22,8 +22,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use fpga_driver::Card;
-use fpga_driver::backend::Process;
 use fpga_driver::errors::OtherProcess;
+use fpga_pci::Process;
 
 use crate::error::{self, Failure};
 use crate::status::Status;

@@ -16,7 +16,8 @@ use crate::handle;
 use crate::layout::c_struct;
 use crate::status::Status;
 #[cfg(feature = "sim")]
-use fpga_driver::{CardAddr, sim::CardFailure};
+use fpga_driver::CardAddr;
+use fpga_sim::CardFailure;
 
 c_struct! {
     /// Options of simulated cards and their network. A member that is 0 stands for its default.
@@ -59,11 +60,12 @@ use inner::{faults, network, open, with_card};
 
 #[cfg(feature = "sim")]
 mod inner {
-    use fpga_driver::sim::{CardDescription, FaultPlan, Impairments, SimNetwork, ThreadOptions};
     use fpga_driver::{Card, CardAddr, CardRange, OpenOptions};
+    use fpga_firmware::Nanos;
+    use fpga_netmodel::Impairments;
     use fpga_netmodel::{BitRate, Conditions, Delay, Loss, Order, Probability, Rate};
-    use fpga_rdma::inspect::Nanos;
     use fpga_sim::FaultsDescription;
+    use fpga_sim::{CardDescription, FaultPlan, SimNetwork, ThreadOptions};
 
     use super::COptions;
     use crate::call::text;
@@ -364,7 +366,7 @@ pub(crate) extern "C" fn fpga_network_settle(handle_of: u64, units: *mut u64) ->
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn fpga_network_advance(handle_of: u64, span_ns: u64) -> Status {
     simulated! {
-        network(handle_of)?.advance(fpga_rdma::inspect::Nanos::new(span_ns));
+        network(handle_of)?.advance(fpga_firmware::Nanos::new(span_ns));
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! Transfers: blocking copies, and submission of transfers that need no copy.
 
-use fpga_driver::backend::Bounced;
 use fpga_driver::{
     CardAddr, Direction, Error, ScatterGatherEntry, Ticket, TransferError, bulk, stream::PacketFragment,
 };
+use fpga_pci::Bounced;
 
 use crate::call::{array, bytes, bytes_mut, call, set, set_if};
 use crate::channel::{CWait, Channel, Engine, each, receives, wait_options};

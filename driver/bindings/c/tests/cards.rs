@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread::JoinHandle;
 
-use fpga_driver::sim::{CardFailure, SimNetwork};
 use fpga_sim::FaultsDescription;
 use fpga_sim::served::CardServer;
+use fpga_sim::{CardFailure, SimNetwork};
 
 use crate::prefix::{GCC_C11, here, installed};
 

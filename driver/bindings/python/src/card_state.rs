@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use fpga_driver::backend::Process;
 use fpga_driver::{ChannelOptions, Direction};
+use fpga_pci::Process;
 use fpga_register_map::RegisterMap;
 use pyo3::prelude::*;
 

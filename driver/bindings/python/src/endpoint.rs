@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use fpga_driver::backend::{Backoff, Clock};
 use fpga_driver::{CardAddr, CardRange, NodeId};
+use fpga_pci::{Backoff, Clock};
 use fpga_rdma::errors::CommandError;
 use fpga_rdma::{
     EndpointError, EndpointOptions, Notification, PendingRead, PendingSend, ReadCompletion, ReadError,

@@ -4,9 +4,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_driver::backend::Clock;
 use fpga_driver::user_interrupt::{Delivery, UserInterruptError};
 use fpga_driver::{Error, UserInterrupts};
+use fpga_pci::Clock;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use fpga_driver::backend::Process;
 use fpga_driver::{Iova, RegisteredMemory, SharedMemory};
+use fpga_pci::Process;
 use pyo3::prelude::*;
 
 use crate::error::Failure;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use fpga_driver::backend::Process;
+use fpga_pci::Process;
 use pyo3::prelude::*;
 
 use crate::error::{Class, Failure};

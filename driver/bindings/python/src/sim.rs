@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use fpga_driver::backend::Process;
-use fpga_driver::sim::{
-    CardDescription, CardFailure, FaultPlan, Impairments, Order, SimNetwork, ThreadOptions,
-};
 use fpga_driver::{CardAddr, CardRange, OpenOptions};
 use fpga_firmware::Nanos;
 use fpga_netmodel::{BitRate, Conditions, Loss, Probability, Rate};
+use fpga_netmodel::{Impairments, Order};
+use fpga_pci::Process;
 use fpga_registers::quantity;
+use fpga_sim::{CardDescription, CardFailure, FaultPlan, SimNetwork, ThreadOptions};
 use fpga_sim::{FaultsDescription, SimNetworkError};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;

@@ -8,10 +8,10 @@ use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_driver::backend::Clock;
 use fpga_driver::errors::{ChannelFault, ErrorKind as _};
 use fpga_driver::stream::{C2hStreamOptions, Packet, StreamError};
 use fpga_driver::{ChannelError, Error, SharedSlice, Ticket, WaitMode, WaitOptions};
+use fpga_pci::Clock;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 

@@ -18,7 +18,8 @@ use fpga_registers::{BarOffset, CardAddr, Iova};
 
 use super::context::{QuarantineFlag, TestContext};
 use super::problem::{EnginePosition, TestError, errors};
-use fpga_driver::{ChannelName, backend::RawChannel};
+use fpga_driver::ChannelName;
+use fpga_driver::extension::RawChannel;
 use fpga_pci::poll_until;
 
 /// Maximum number of descriptors of a test channel.

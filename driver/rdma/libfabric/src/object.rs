@@ -12,8 +12,8 @@ use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr::from_ref;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use fpga_driver::backend::Process;
 use fpga_driver::errors::OtherProcess;
+use fpga_pci::Process;
 use std::sync::Arc;
 
 /// Magic number of an open object.

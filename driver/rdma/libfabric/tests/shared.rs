@@ -4,7 +4,7 @@ use std::io::PipeWriter;
 use std::thread::JoinHandle;
 
 use fpga_driver::Card;
-use fpga_driver::sim::{CardDescription, SimNetwork, ThreadOptions};
+use fpga_sim::{CardDescription, SimNetwork, ThreadOptions};
 use fpgad::{Owner, OwnerOptions, ViewInterface};
 
 pub(crate) struct Served {

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fpga_driver::sim::{CardDescription, ShmLink, ShmLinkOptions, SimNetwork};
 use fpga_messages::{Failure, LinkChoice, PeerId};
+use fpga_sim::link::{ShmLink, ShmLinkOptions};
 use fpga_sim::served::CardServer;
+use fpga_sim::{CardDescription, SimNetwork};
 
 use crate::bed::{Bed, End, bytes, options, receive, send};
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use fpga_driver::Card;
-use fpga_driver::sim::{CardDescription, SimNetwork, ThreadOptions};
 use fpga_messages::{Address, Failure, LinkChoice, MessengerOptions};
+use fpga_sim::{CardDescription, SimNetwork, ThreadOptions};
 use fpgad::{Owner, OwnerOptions, ViewInterface};
 
 use crate::bed::{Bed, End, bytes, options, receive, send};

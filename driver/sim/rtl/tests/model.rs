@@ -36,7 +36,7 @@ fn model_with_card_file_and_trace_runs() {
         built => built.unwrap(),
     }
     let (socket, trace) = (folder.path().join("card"), folder.path().join("wave.fst"));
-    let mut command = fpga_driver::backend::simulation_command(&model, &socket).unwrap();
+    let mut command = fpga_driver::extension::simulation_command(&model, &socket).unwrap();
     command.arg("+fpga_announce=1").arg(format!("+fpga_trace={}", trace.display()));
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut child = KillGuard(child);
@@ -139,7 +139,7 @@ fn simulation_that_hangs_ends_at_signal_and_time_limit() {
         built => built.unwrap(),
     }
     let command =
-        || fpga_driver::backend::simulation_command(folder.path(), &folder.path().join("card")).unwrap();
+        || fpga_driver::extension::simulation_command(folder.path(), &folder.path().join("card")).unwrap();
     let mut child = command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     assert!(output.lines().any(|line| line.unwrap() == "stuck"));

@@ -2,8 +2,9 @@
 
 use fpga_driver::{
     CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingOptions, DescriptorPath, Error, ResourceError, WaitMode,
-    WaitOptions, backend::Backend as _, errors::CdmaRingError,
+    WaitOptions, errors::CdmaRingError,
 };
+use fpga_pci::Backend as _;
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;

@@ -4,7 +4,8 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use fpga_driver::{Card, RunMode, WaitMode, WaitOptions, backend::Backend as _};
+use fpga_driver::{Card, RunMode, WaitMode, WaitOptions};
+use fpga_pci::Backend as _;
 use fpga_pci::config;
 use fpga_sim::served::MessageCount;
 

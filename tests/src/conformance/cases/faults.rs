@@ -8,9 +8,10 @@ use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName, Opportunity};
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, PacketFault};
 use fpga_driver::{
     Card, CardAddr, Direction, Error, NetworkInterface, OpenOptions, ResourceError, WaitMode, WaitOptions,
-    backend::{Backend, DeviceEvent},
     stream::StreamError,
 };
+use fpga_pci::Backend;
+use fpga_pci::DeviceEvent;
 use fpga_registers::xdma::{ChannelBlock, SgdmaBlock, StatusError as StatusBit, channel_base, sgdma_base};
 
 use super::{Case, CaseContext, Verdict, case};

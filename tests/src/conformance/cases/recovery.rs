@@ -3,10 +3,10 @@
 use fpga_driver::recovery::RecoveryStepOutcome;
 use fpga_driver::{
     ChannelError, RunMode, SubmitError, TransferError,
-    backend::Backend,
     errors::FaultCause,
     recovery::{RecoveryLevel, RecoveryOptions},
 };
+use fpga_pci::Backend;
 use fpga_pci::{MmioError, ResetError, ResetLevel};
 
 use super::{Case, CaseContext, Verdict, case};

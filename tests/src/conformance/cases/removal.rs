@@ -5,9 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName};
-use fpga_driver::{
-    Card, CardAddr, Direction, RunMode, ScatterGatherEntry, WaitMode, WaitOptions, backend::Backend,
-};
+use fpga_driver::{Card, CardAddr, Direction, RunMode, ScatterGatherEntry, WaitMode, WaitOptions};
+use fpga_pci::Backend;
 use fpga_sim::CardFailure;
 
 use super::{Case, CaseContext, Verdict, case};

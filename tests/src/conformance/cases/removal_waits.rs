@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::error::Error;
 
 use fpga_card::fault_plan::{FaultEntry, FaultName};
-use fpga_driver::backend::Backend;
 use fpga_driver::{CardAddr, CardRange, Direction, NodeId};
+use fpga_pci::Backend;
 use fpga_rdma::{Endpoint, EndpointOptions, RemoteRegion, SendOptions, SharedEndpoint};
 use fpga_sim::CardFailure;
 

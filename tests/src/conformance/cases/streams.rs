@@ -10,8 +10,9 @@ use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName};
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketFragment, StreamError};
 use fpga_driver::{
     BarOffset, ChannelError, ChannelOptions, Error, MemoryHandle, ResourceError, RunMode, WaitMode,
-    WaitOptions, backend::Backend as _,
+    WaitOptions,
 };
+use fpga_pci::Backend as _;
 use fpga_protocol::Nanos;
 use rand_core::Rng;
 use rand_pcg::Pcg64;

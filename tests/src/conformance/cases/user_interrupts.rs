@@ -7,9 +7,10 @@ use std::thread;
 
 use fpga_driver::user_interrupt::Delivery;
 use fpga_driver::{
-    Error, OpenOptions, ResourceError, UserInterrupt, UserInterrupts, WaitMode, backend::Backend,
+    Error, OpenOptions, ResourceError, UserInterrupt, UserInterrupts, WaitMode,
     user_interrupt::UserInterruptError,
 };
+use fpga_pci::Backend;
 use fpga_pci::ResetLevel;
 use fpga_sim::CardFailure;
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
-use fpga_driver::backend::simulation_command;
+use fpga_driver::extension::simulation_command;
 use fpga_rtl::model::{self, ModelOptions};
 
 use crate::cli::RtlCommand;

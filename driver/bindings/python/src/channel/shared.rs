@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use fpga_driver::backend::Clock;
 use fpga_driver::{ChannelOptions, Direction, Ticket};
+use fpga_pci::Clock;
 use pyo3::prelude::*;
 
 use super::engine::stops::{MAX_STOP, MIN_STOP, Orphan, STEP};

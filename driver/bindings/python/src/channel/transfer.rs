@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpga_driver::backend::Clock;
 use fpga_driver::errors::MemoryError;
 use fpga_driver::{CardAddr, Direction, Ticket};
+use fpga_pci::Clock;
 use pyo3::prelude::*;
 
 use super::engine::Engine;

@@ -331,8 +331,7 @@ impl Messenger {
     /// Returns the numbers of packets that the card has sent and received, by its own counters, modulo 2^32; `None` if they cannot be read.
     #[must_use]
     pub fn packets(&self) -> Option<(u32, u32)> {
-        let counters = self.side.endpoint.tables().counters().ok()?;
-        Some((counters.tx_packets, counters.rx_packets))
+        self.side.endpoint.packets().ok()
     }
 
     /// Returns the oldest completion that was not taken yet.

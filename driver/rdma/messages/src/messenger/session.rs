@@ -8,10 +8,10 @@ use crate::layout::{CHUNK, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_SLOTS, Layout
 use crate::matching::Posted;
 use crate::peer::{Remote, Session};
 use crate::request::ReceiveRequest;
-#[cfg(feature = "sim")]
-use fpga_driver::sim::Neighbours;
 use fpga_driver::{CardAddr, CardRange, Incarnation, NodeId};
 use fpga_rdma::RemoteRegion;
+#[cfg(feature = "sim")]
+use fpga_sim::link::Neighbours;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use fpga_driver::{
     C2hChannel, Card, CardAddr, Channel, ChannelError, ChannelOptions, Direction, Error, H2cChannel,
-    MemoryHandle, ReadVolatile, SharedSlice, Ticket, TransferError, WaitOptions, WriteVolatile,
-    backend::Bounced, bulk, errors::CardPart,
+    MemoryHandle, ReadVolatile, SharedSlice, Ticket, TransferError, WaitOptions, WriteVolatile, bulk,
+    errors::CardPart,
 };
+use fpga_pci::Bounced;
 
 use crate::error::CliError;
 use crate::progress::Deadline;

@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 use fpga_registers::bytes::{u16_at, u32_at};
 use fpga_registers::cast::low16;
 
-use fpga_driver::backend::Backend;
+use fpga_pci::Backend;
 use fpga_pci::{ConfigSpaceError, config};
 
 /// Size of the configuration space that every function has, and of the extended one of PCI Express (PCIe Base 5.0, 7.2).

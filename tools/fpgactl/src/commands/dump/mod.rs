@@ -11,10 +11,11 @@ mod scrub;
 use std::io::Write;
 use std::sync::Arc;
 
-use fpga_driver::{Card, CardSpec, backend::Backend};
+use fpga_diag::inspect::ReceiveTables;
+use fpga_driver::{Card, CardSpec};
 use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR};
 use fpga_host::{PciAddress, PciFunction, Roots, examine};
-use fpga_rdma::inspect::ReceiveTables;
+use fpga_pci::Backend;
 use fpga_registers::quantity;
 use serde::Serialize;
 

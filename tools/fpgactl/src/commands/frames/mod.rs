@@ -8,10 +8,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpga_driver::{Card, SharedSlice, backend::Backend};
+use fpga_driver::{Card, SharedSlice};
 use fpga_firmware::crc::crc32c;
 use fpga_firmware::generated::EVENT_RING_ENTRIES_MAX;
 use fpga_frames::InternalErrors;
+use fpga_pci::Backend;
 use fpga_rdma::{Endpoint, EndpointOptions};
 use fpga_sim::SimNetwork;
 use fpga_sim::link::{UdpLink, UdpLinkOptions};

@@ -12,7 +12,7 @@ mod stats;
 
 use std::time::Duration;
 
-use fpga_rdma::inspect::ReceiveTables;
+use fpga_diag::inspect::ReceiveTables;
 
 use crate::cli::{ListingArgs, Scheme};
 use crate::commands::transfer::load::{self, Load};

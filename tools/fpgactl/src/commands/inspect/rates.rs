@@ -1,6 +1,7 @@
 //! Rates towards receivers under link feedback, and the controlled list.
 
-use fpga_rdma::inspect::{FULL_RATE, RateView, ReceiveTables};
+use fpga_diag::inspect::Inspect as _;
+use fpga_diag::inspect::{FULL_RATE, RateView, ReceiveTables};
 use fpga_registers::quantity;
 use serde::Serialize;
 

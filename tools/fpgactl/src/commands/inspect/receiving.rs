@@ -1,9 +1,10 @@
 //! `registry` and `escape`: tables of the receiving card, and whether its host's mirror agrees.
 
+use fpga_diag::inspect::Inspect as _;
 use std::time::Duration;
 
+use fpga_diag::inspect::{EscapeSlot, ReceiveTables};
 use fpga_firmware::MessageId;
-use fpga_rdma::inspect::{EscapeSlot, ReceiveTables};
 
 use fpga_protocol::mirror::Table;
 use fpga_protocol::receiver::EntryView;
@@ -55,7 +56,7 @@ fn registry_owner(scene: &ListingSource) -> (String, u32, ReceiveTables) {
     match scene {
         ListingSource::Load(load) => {
             let receiving = &load.receiving;
-            (receiving.name(), receiving.node().get(), receiving.endpoint().tables().clone())
+            (receiving.name(), receiving.node().get(), receiving.endpoint().tables())
         }
         ListingSource::Card { name, node, tables } => (name.clone(), *node, (**tables).clone()),
     }

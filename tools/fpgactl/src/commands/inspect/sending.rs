@@ -1,10 +1,11 @@
 //! `ops` and `queues`: tables of the sending host.
 
+use fpga_diag::inspect::Inspect as _;
+use fpga_diag::inspect::{ReceiveTables, SendingContext};
 use fpga_protocol::Nanos;
 use fpga_protocol::op_table::OpState;
 use fpga_protocol::segment::TransferClass;
 use fpga_protocol::sender::TransferStage;
-use fpga_rdma::inspect::{ReceiveTables, SendingContext};
 use fpga_registers::quantity;
 use serde::Serialize;
 
@@ -144,8 +145,9 @@ impl OpsReport {
             ListingSource::Load(load) => {
                 (load.sending.name(), load.sending.node().get(), load.sending.endpoint().tables())
             }
-            ListingSource::Card { name, node, tables } => (name.clone(), *node, &**tables),
+            ListingSource::Card { name, node, tables } => (name.clone(), *node, (**tables).clone()),
         };
+        let tables = &tables;
         let (scheme, schemes) = (scheme_name(tables)?, scheme_names(tables)?);
         let messages = if has_messages(&schemes) { MessageRow::all(tables)? } else { Vec::new() };
         let link_feedback = RatesReport::of(scene, tables)?;

@@ -1,6 +1,7 @@
 //! `stats`: counters of both ends.
 
-use fpga_rdma::inspect::{ReceiveCounters, ReceiveTables};
+use fpga_diag::inspect::Inspect as _;
+use fpga_diag::inspect::{ReceiveCounters, ReceiveTables};
 use fpga_rdma::{Endpoint, EndpointCounters};
 use fpga_registers::quantity;
 use serde::Serialize;
@@ -263,13 +264,13 @@ impl StatsReport {
                     NodeStats {
                         card: sending.name(),
                         node: sending.node().get(),
-                        interface: NiStats::read(sending.endpoint().tables())?,
+                        interface: NiStats::read(&sending.endpoint().tables())?,
                         driver: Some(DriverStats::new(sending.endpoint(), &sending.endpoint().counters())),
                     },
                     NodeStats {
                         card: receiving.name(),
                         node: receiving.node().get(),
-                        interface: NiStats::read(receiving.endpoint().tables())?,
+                        interface: NiStats::read(&receiving.endpoint().tables())?,
                         driver: Some(DriverStats::new(
                             receiving.endpoint(),
                             &receiving.endpoint().counters(),

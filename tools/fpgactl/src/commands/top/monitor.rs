@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use fpga_diag::inspect::ReceiveTables;
 use fpga_protocol::Nanos;
-use fpga_rdma::inspect::ReceiveTables;
 
 use super::snapshot::{Sampler, Snapshot};
 use super::subject::MonitorTarget;

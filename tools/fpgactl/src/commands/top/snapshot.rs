@@ -1,11 +1,12 @@
 //! Sample: the state of the subject, and the changes since the previous sample.
 
+use fpga_diag::inspect::Inspect as _;
 use std::collections::BTreeMap;
 
+use fpga_diag::inspect::ReceiveCounters;
 use fpga_driver::Card;
 use fpga_pci::AccessCounters;
 use fpga_rdma::EndpointCounters;
-use fpga_rdma::inspect::ReceiveCounters;
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use serde::Serialize;
 

@@ -1,7 +1,8 @@
 //! Counters of a network interface over a whole run.
 
+use fpga_diag::inspect::Inspect as _;
+use fpga_diag::inspect::ReceiveCounters;
 use fpga_driver::Error;
-use fpga_rdma::inspect::ReceiveCounters;
 use fpga_rdma::{Endpoint, EndpointError};
 
 /// Counts since the first reading. The registers have 32 bits and wrap; reading them once per transfer yields 64-bit counts.

@@ -1,5 +1,6 @@
 //! Runs one transfer up to some point, or transfers in sequence, for listings in the middle of it.
 
+use fpga_diag::inspect::Inspect as _;
 use std::time::Duration;
 
 use super::{stalled, unsent};

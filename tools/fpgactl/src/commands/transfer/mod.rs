@@ -19,6 +19,7 @@ mod receiver;
 mod report;
 mod sender;
 
+use fpga_diag::inspect::Inspect as _;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 

@@ -1,81 +1,30 @@
-//! Inspection: counters of an endpoint, the state of its protocol engine, and the receiver tables of the card, read from its shadow
-//! windows. The engine's own types ([`Sender`], [`Mirror`] and what they return) have times as [`Nanos`].
+//! Inspection of a card's network interface and of an endpoint: counters and receive tables of the card, read from its shadow windows, and
+//! the state of the protocol engine ([`Endpoint::sender`], [`Endpoint::mirror`]), which has times as [`Nanos`].
 
 use std::time::Duration;
 
 use fpga_firmware::generated::{Scheme, counters, escape, ni, rates, registry, sending};
-use fpga_firmware::{Incarnation, NodeId, TransferId};
-use fpga_pci::{Bar, MmioError};
+use fpga_firmware::{MessageId, NodeId, TransferId};
+use fpga_pci::MmioError;
+use fpga_protocol::Nanos;
+use fpga_protocol::feedback::flow::FlowControl;
 use fpga_registers::{BarOffset, CardAddr};
 
-pub use fpga_firmware::event::{Event, EventKind, FaultReason, Outcome, Registration};
-pub use fpga_firmware::generated::{Flags, PacketKind};
-pub use fpga_firmware::wire::{Common as PacketCommon, LinkFeedback as LinkContent, LinkLoad, LinkPacket};
-pub use fpga_firmware::{MessageId, Nanos, OpNumber};
-pub use fpga_protocol::feedback::Limits;
-pub use fpga_protocol::feedback::flow::{FULL as FULL_RATE, FlowConfig, FlowControl, RateView};
-pub use fpga_protocol::mirror::{Difference, EscapedPacket, Field, Mirror, MirrorError, Operation, Table};
-pub use fpga_protocol::op_table::{Op, OpState};
-pub use fpga_protocol::receiver::{EntryView, Mask};
-pub use fpga_protocol::segment::TransferClass;
-pub use fpga_protocol::sender::{
-    PacketView, QueueView, RetryPolicy, RoundTrip, Sender, SenderConfig, SenderCounters, TimeoutPolicy,
-    TransferStage, TransferView,
-};
-pub use fpga_protocol::spray::PathSet;
+pub use fpga_protocol::feedback::flow::{FULL as FULL_RATE, RateView};
+pub use fpga_protocol::mirror::{Difference, Mirror};
+pub use fpga_protocol::receiver::EntryView;
+pub use fpga_protocol::sender::{Sender, TransferView};
+pub use fpga_rdma::extension::EscapeSlot;
 
-use super::{Endpoint, EndpointError, SchemeList};
 use fpga_driver::errors::CardPart;
 use fpga_driver::extension::At as _;
 use fpga_driver::extension::RegisterBlock;
 use fpga_driver::{Card, Error, NiInfo};
+use fpga_rdma::extension::ReceiveWindows;
+use fpga_rdma::{Endpoint, EndpointError, SchemeList};
 
 /// Maximum number of entries of a card's table of rates that are read.
 const MAX_RATE_ENTRIES: u32 = 4096;
-
-/// Counters of an endpoint.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EndpointCounters {
-    /// Counters of the sender.
-    pub sender: SenderCounters,
-    /// Number of events taken.
-    pub events: u64,
-    /// Number of notifications.
-    pub notifications: u64,
-    /// Number of transmit windows filled.
-    pub windows: u64,
-    /// Number of times that the CDMA engine ran past the end of its chain. Each costs a reset and has no other effect.
-    pub chain_overruns: u64,
-    /// Number of times that the endpoint was driven, by [`Endpoint::poll`](super::Endpoint::poll) or by a wait.
-    pub turns: u64,
-    /// Number of faults that the NI reported, including faults that share an event.
-    pub faults: u64,
-    /// Number of fault events and mirror contradictions that were dropped because they were not taken.
-    pub faults_dropped: u64,
-    /// Number of table events that the card dropped because the host did not poll. It is updated when the mirror is resynchronised.
-    pub events_dropped: u64,
-    /// Number of times that the mirror was resynchronised from the card's windows because events were dropped.
-    pub mirror_resyncs: u64,
-    /// Number of reads of other nodes that were answered.
-    pub reads_served: u64,
-    /// Number of reads of other nodes that were refused, or whose answer did not arrive.
-    pub reads_refused: u64,
-}
-
-/// Occupied slot of the escape channel: a packet that arrived before the start packet of its segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EscapeSlot {
-    /// Index of the slot.
-    pub index: u16,
-    /// Packet. Its `since` is 0, because the card does not show it.
-    pub packet: EscapedPacket,
-    /// Op number of the packet.
-    pub op: OpNumber,
-    /// Time that the packet has waited.
-    pub age: Duration,
-}
 
 macro_rules! receive_counters {
     ($($(#[$doc:meta])* $field:ident = $register:ident;)*) => {
@@ -190,8 +139,7 @@ pub struct SendingContext {
 #[derive(Debug, Clone)]
 pub struct ReceiveTables {
     card: Card,
-    info: NiInfo,
-    bar: Bar,
+    windows: ReceiveWindows,
 }
 
 impl ReceiveTables {
@@ -200,10 +148,13 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::NoInterface`].
     pub fn of(card: &Card) -> Result<Self, Error<EndpointError>> {
-        let (Some(info), Some(bar)) = (card.info().ni.clone(), card.user_bar().cloned()) else {
-            return Err(EndpointError::NoInterface).at(|| card.place().of_part(CardPart::Endpoint));
-        };
-        Ok(Self { card: card.clone(), info, bar })
+        let windows = ReceiveWindows::of(card).ok_or(EndpointError::NoInterface);
+        let windows = windows.at(|| card.place().of_part(CardPart::Endpoint))?;
+        Ok(Self { card: card.clone(), windows })
+    }
+
+    const fn info(&self) -> &NiInfo {
+        self.windows.info()
     }
 
     fn window<T>(
@@ -211,20 +162,23 @@ impl ReceiveTables {
         base: BarOffset,
         read: impl FnOnce(&RegisterBlock) -> Result<T, MmioError>,
     ) -> Result<T, Error<EndpointError>> {
-        let block = RegisterBlock::new(self.bar.clone(), base);
-        read(&block).map_err(EndpointError::Mmio).at(|| self.card.place().of_part(CardPart::Endpoint))
+        self.at(read(&self.windows.block(base)))
+    }
+
+    fn at<T>(&self, read: Result<T, MmioError>) -> Result<T, Error<EndpointError>> {
+        read.map_err(EndpointError::from).at(|| self.card.place().of_part(CardPart::Endpoint))
     }
 
     /// Returns the number of entries of the registry.
     #[must_use]
     pub fn registry_entries(&self) -> u16 {
-        u16::try_from(self.info.registry_entries).unwrap_or(u16::MAX)
+        self.windows.registry_entries()
     }
 
     /// Returns the number of slots of the escape channel.
     #[must_use]
     pub fn escape_slots(&self) -> u16 {
-        u16::try_from(self.info.escape_slots).unwrap_or(u16::MAX)
+        self.windows.escape_slots()
     }
 
     /// Reads the card's counters.
@@ -232,7 +186,7 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn counters(&self) -> Result<ReceiveCounters, Error<EndpointError>> {
-        self.window(self.info.counters_base, ReceiveCounters::read)
+        self.window(self.info().counters_base, ReceiveCounters::read)
     }
 
     /// Reads entry `index` of the receive registry.
@@ -240,7 +194,7 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn entry(&self, index: u16) -> Result<EntryView, Error<EndpointError>> {
-        self.window(self.info.registry_base, |block| read_entry(block, index))
+        self.at(self.windows.entry(index))
     }
 
     /// Reads the NI's default scheme; `None` if this software does not know it.
@@ -248,7 +202,7 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn scheme(&self) -> Result<Option<Scheme>, Error<EndpointError>> {
-        self.window(self.info.ni_base, |block| Ok(Scheme::try_from(block.read(ni::SCHEME)?).ok()))
+        self.window(self.info().ni_base, |block| Ok(Scheme::try_from(block.read(ni::SCHEME)?).ok()))
     }
 
     /// Reads all active schemes of the NI.
@@ -256,8 +210,8 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn schemes(&self) -> Result<SchemeList, Error<EndpointError>> {
-        let mixed = self.info.mixed;
-        self.window(self.info.ni_base, |block| {
+        let mixed = self.info().mixed;
+        self.window(self.info().ni_base, |block| {
             let default = 1_u32.checked_shl(block.read(ni::SCHEME)?).unwrap_or(0);
             Ok(SchemeList(default | if mixed { block.read(ni::SCHEMES_ON)? } else { 0 }))
         })
@@ -267,10 +221,10 @@ impl ReceiveTables {
     #[must_use]
     pub const fn sending_contexts(&self) -> u32 {
         // Numbers from a device are not trusted.
-        if self.info.sending_contexts > MessageId::CONTEXTS {
+        if self.info().sending_contexts > MessageId::CONTEXTS {
             MessageId::CONTEXTS
         } else {
-            self.info.sending_contexts
+            self.info().sending_contexts
         }
     }
 
@@ -282,7 +236,7 @@ impl ReceiveTables {
         if index >= self.sending_contexts() {
             return Ok(None);
         }
-        self.window(self.info.sending_base, |block| read_context(block, index))
+        self.window(self.info().sending_base, |block| read_context(block, index))
     }
 
     /// Reads the number of sending contexts in use, and the number of transfers that the card holds.
@@ -290,27 +244,27 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn sending_occupancy(&self) -> Result<(u32, u32), Error<EndpointError>> {
-        if self.info.sending_contexts == 0 {
+        if self.info().sending_contexts == 0 {
             return Ok((0, 0));
         }
-        self.window(self.info.sending_base, |block| {
+        self.window(self.info().sending_base, |block| {
             Ok((block.read(sending::OCCUPANCY)?, block.read(sending::QUEUED)?))
         })
     }
 
     /// Reads the rates of the card's message sender towards receivers; empty without link feedback. Those that [are
     /// controlled](RateView::is_controlled) are the controlled list. Those of the host are in
-    /// [`Endpoint::rates`](super::Endpoint::rates).
+    /// [`Inspect::rates`].
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn rates(&self) -> Result<Vec<RateView>, Error<EndpointError>> {
         // A number from a device is not trusted.
-        let entries = self.info.rate_entries.min(MAX_RATE_ENTRIES);
+        let entries = self.info().rate_entries.min(MAX_RATE_ENTRIES);
         if entries == 0 {
             return Ok(Vec::new());
         }
-        self.window(self.info.rates_base, |block| {
+        self.window(self.info().rates_base, |block| {
             let valid = block.read(rates::OCCUPANCY)?;
             let all = (0..if valid == 0 { 0 } else { entries }).map(|index| read_rate(block, index));
             all.filter_map(Result::transpose).collect()
@@ -322,10 +276,10 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn link_feedback(&self) -> Result<bool, Error<EndpointError>> {
-        if !self.info.link_feedback {
+        if !self.info().link_feedback {
             return Ok(false);
         }
-        self.window(self.info.ni_base, |block| {
+        self.window(self.info().ni_base, |block| {
             Ok(block.read(ni::LINK_CONTROL)? & ni::link_control::ENABLE != 0)
         })
     }
@@ -347,7 +301,7 @@ impl ReceiveTables {
     }
 
     fn timeout(&self, register: u32) -> Result<Duration, Error<EndpointError>> {
-        self.window(self.info.ni_base, |block| Ok(Duration::from_micros(block.read(register)?.into())))
+        self.window(self.info().ni_base, |block| Ok(Duration::from_micros(block.read(register)?.into())))
     }
 
     /// Reads the number of valid entries of the receive registry, and its maximum so far.
@@ -355,7 +309,7 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn registry_occupancy(&self) -> Result<(u32, u32), Error<EndpointError>> {
-        self.window(self.info.registry_base, |block| {
+        self.window(self.info().registry_base, |block| {
             Ok((block.read(registry::OCCUPANCY)?, block.read(registry::HIGH_WATER)?))
         })
     }
@@ -365,7 +319,7 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn escaped(&self, index: u16) -> Result<Option<EscapeSlot>, Error<EndpointError>> {
-        self.window(self.info.escape_base, |block| read_slot(block, index))
+        self.at(self.windows.escaped(index))
     }
 
     /// Reads the number of used slots of the escape channel, and its maximum so far.
@@ -373,47 +327,20 @@ impl ReceiveTables {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn escape_occupancy(&self) -> Result<(u32, u32), Error<EndpointError>> {
-        self.window(self.info.escape_base, |block| {
+        self.window(self.info().escape_base, |block| {
             Ok((block.read(escape::OCCUPANCY)?, block.read(escape::HIGH_WATER)?))
         })
     }
 }
 
-impl Endpoint {
+/// Tables and rates of an open endpoint.
+pub trait Inspect {
     /// Returns the tables of the card's network interface.
-    #[must_use]
-    pub const fn tables(&self) -> &ReceiveTables {
-        &self.receiving.tables
-    }
+    fn tables(&self) -> ReceiveTables;
 
-    /// Returns the maximum size of a segment of this endpoint's transfers in bytes (of a message, if the card sends). At the receiving card
-    /// each segment makes two events, and a transfer one more.
-    #[must_use]
-    pub fn segment_size(&self) -> u32 {
-        self.sender.segment_size()
-    }
-
-    /// Returns the segment length of a transfer of `length` bytes to `node`
-    /// ([`EndpointOptions::segment_size`](super::EndpointOptions::segment_size)); of a message, if the card sends and messages are shorter.
-    #[must_use]
-    pub fn segment_length(&self, node: NodeId, length: u64) -> u32 {
-        let longest = u32::try_from(length).unwrap_or(u32::MAX).max(1);
-        let most = self.sender.segment_size();
-        let segment = match self.sender.host() {
-            Some(_) => self.sender.segment_of(length, self.mask_of(node)).min(most),
-            None => most,
-        };
-        segment.min(longest)
-    }
-
-    /// Returns the number of events that the card can keep for this host:
-    /// [`EndpointOptions::event_entries`](super::EndpointOptions::event_entries), or fewer if the ring is in card memory and has less
-    /// space. Half of them is for notifications of arrivals and for mirror events: while that half is full, transfers to this node that
-    /// request a notification are answered "receiver not ready".
-    #[must_use]
-    pub const fn event_entries(&self) -> u32 {
-        self.events.entries()
-    }
+    /// Returns the rates of this host's sender towards receivers, in the registry scheme; empty without link feedback. Those of the card's
+    /// sender are in [`ReceiveTables::rates`].
+    fn rates(&self) -> Vec<RateView>;
 
     /// Compares the mirror with the card's registry and escape windows, entry by entry. Take all events first, and let nothing arrive
     /// meanwhile: the windows show the card's current state, the mirror the state after the events taken so far. State that no event
@@ -421,17 +348,25 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn check_mirror(&self) -> Result<Vec<Difference>, Error<EndpointError>> {
-        let mut differences = Vec::new();
-        for index in 0..self.receiving.tables.registry_entries() {
-            let entry = self.receiving.tables.entry(index)?;
-            self.receiving.mirror.compare(index, &entry, |difference| differences.push(difference));
+    fn check_mirror(&self) -> Result<Vec<Difference>, Error<EndpointError>>;
+}
+impl Inspect for Endpoint {
+    fn tables(&self) -> ReceiveTables {
+        ReceiveTables { card: self.card().clone(), windows: self.windows().clone() }
+    }
+
+    fn rates(&self) -> Vec<RateView> {
+        self.sender().and_then(Sender::flow).into_iter().flat_map(FlowControl::receivers).collect()
+    }
+
+    fn check_mirror(&self) -> Result<Vec<Difference>, Error<EndpointError>> {
+        let (tables, mut differences) = (self.tables(), Vec::new());
+        for index in 0..tables.registry_entries() {
+            self.mirror().compare(index, &tables.entry(index)?, |difference| differences.push(difference));
         }
-        for index in 0..self.receiving.tables.escape_slots() {
-            let packet = self.receiving.tables.escaped(index)?.map(|slot| slot.packet);
-            self.receiving
-                .mirror
-                .compare_escaped(index, packet.as_ref(), |difference| differences.push(difference));
+        for index in 0..tables.escape_slots() {
+            let packet = tables.escaped(index)?.map(|slot| slot.packet);
+            self.mirror().compare_escaped(index, packet.as_ref(), |difference| differences.push(difference));
         }
         Ok(differences)
     }
@@ -449,25 +384,6 @@ fn read_rate(block: &RegisterBlock, index: u32) -> Result<Option<RateView>, Mmio
     view.inquiry = block.read(rates::INQUIRY)?;
     view.congested = block.read(rates::CONGESTED)?;
     Ok(Some(view))
-}
-
-fn read_slot(block: &RegisterBlock, index: u16) -> Result<Option<EscapeSlot>, MmioError> {
-    block.write(escape::INDEX, index.into())?;
-    if block.read(escape::VALID)? & 1 == 0 {
-        return Ok(None);
-    }
-    let packet = EscapedPacket {
-        node: NodeId::new(block.read(escape::SOURCE_NODE)?),
-        incarnation: Incarnation::new(block.read(escape::INCARNATION)?),
-        transfer: TransferId::new(block.read(escape::TRANSFER)?),
-        segment: block.read(escape::SEGMENT)?,
-        address: CardAddr::new(block.read_pair(escape::ADDRESS_LOW)?),
-        length: block.read(escape::LENGTH)?.into(),
-        since: Nanos::ZERO,
-    };
-    let op = OpNumber::new(block.read(escape::OP)?);
-    let age = Duration::from_micros(block.read(escape::AGE_US)?.into());
-    Ok(Some(EscapeSlot { index, packet, op, age }))
 }
 
 fn read_context(block: &RegisterBlock, index: u32) -> Result<Option<SendingContext>, MmioError> {
@@ -494,34 +410,4 @@ fn read_context(block: &RegisterBlock, index: u32) -> Result<Option<SendingConte
         tries: block.read(sending::TRIES)?,
         age: Duration::from_micros(block.read(sending::AGE_US)?.into()),
     }))
-}
-
-fn read_entry(block: &RegisterBlock, index: u16) -> Result<EntryView, MmioError> {
-    block.write(registry::INDEX, index.into())?;
-    let flags = block.read(registry::FLAGS)?;
-    let mut view = EntryView::vacant(block.read(registry::GENERATION)?);
-    if flags & registry::flags::VALID == 0 {
-        return Ok(view);
-    }
-    view.valid = true;
-    if let Ok(scheme) = Scheme::try_from((flags & registry::flags::SCHEME) >> registry::flags::SCHEME_SHIFT) {
-        view.scheme = scheme;
-    }
-    view.source = NodeId::new(block.read(registry::SOURCE_NODE)?);
-    view.incarnation = Incarnation::new(block.read(registry::INCARNATION)?);
-    view.transfer = TransferId::new(block.read(registry::TRANSFER)?);
-    view.segment = block.read(registry::SEGMENT)?;
-    view.segment_count = block.read(registry::SEGMENT_COUNT)?;
-    view.base = CardAddr::new(block.read_pair(registry::BASE_LOW)?);
-    view.length = block.read(registry::LENGTH)?;
-    view.expected = u16::try_from(block.read(registry::EXPECTED)?).unwrap_or(u16::MAX);
-    view.silent = flags & registry::flags::SILENT != 0;
-    view.notify = flags & registry::flags::NOTIFY != 0;
-    view.transfer_length = block.read_pair(registry::TRANSFER_LENGTH_LOW)?;
-    view.first = block.read(registry::FIRST)?;
-    for (word, register) in view.mask.iter_mut().zip((registry::MASK..).step_by(4)) {
-        *word = block.read(register)?;
-    }
-    view.age = Nanos::from_micros(block.read(registry::AGE_US)?.into());
-    Ok(view)
 }
