@@ -8,9 +8,8 @@
 use std::collections::HashMap;
 use std::error::Error;
 
-use fpga_driver::errors::RefusalReason;
 use fpga_driver::sim::SimNetwork;
-use fpga_driver::{Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket};
+use fpga_driver::{Card, CardAddr, ChannelOptions, DmaBuffer, Ticket};
 
 const TRANSFERS: u64 = 100;
 const LENGTH: usize = 8 << 10;
@@ -40,10 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 // The refusal returns the buffer.
                 Err(refused) => {
                     idle.push(refused.payload);
-                    match refused.error.kind {
-                        SubmitError::Ring(RefusalReason::Full { .. }) => refusals += 1,
-                        _ => return Err(refused.error.into()),
+                    if !refused.error.is_full() {
+                        return Err(refused.error.into());
                     }
+                    refusals += 1;
                     break;
                 }
             }

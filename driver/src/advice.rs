@@ -4,11 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use fpga_pci::{
-    BarError, ConfigSpaceError, DmaAccess, DmaAllocError, DmaMapError, InterruptError, MmioError, PciAddress,
-    ServerError,
-};
-use fpga_vfio_user::VfioUserOpenError;
+use fpga_pci::{DmaAccess, PciAddress};
 
 /// Remedy of an error ([`Error::advice`](crate::Error::advice)).
 ///
@@ -158,74 +154,6 @@ impl Advice {
     /// Creates an instruction that is the same for every front end.
     pub const fn text(text: &'static str) -> Self {
         Self::Text(Cow::Borrowed(text))
-    }
-
-    /// Returns the advice of a register access that failed.
-    #[must_use]
-    pub fn of_access(error: &MmioError) -> Option<Self> {
-        Self::of(error)
-    }
-
-    /// Returns the advice of an error of a package below.
-    pub(crate) fn of(error: &impl BackendError) -> Option<Self> {
-        match error.server() {
-            Some(server) if server.is_timed_out() => Some(Self::AllowSlowServer),
-            _ => error.help().map(Self::Text),
-        }
-    }
-}
-
-/// Errors of the packages below, some of which come from the process that serves a card.
-pub(crate) trait BackendError {
-    /// Returns the advice of the package.
-    fn help(&self) -> Option<Cow<'static, str>>;
-    /// Returns the error of the card's server, if it is one.
-    fn server(&self) -> Option<&ServerError>;
-}
-
-macro_rules! backend_errors {
-    ($($error:ty: $($served:pat_param)|+ => $server:ident;)*) => {
-        $(impl BackendError for $error {
-            fn help(&self) -> Option<Cow<'static, str>> {
-                self.help()
-            }
-
-            fn server(&self) -> Option<&ServerError> {
-                match self {
-                    $($served)|+ => Some($server),
-                    _ => None,
-                }
-            }
-        })*
-    };
-}
-
-backend_errors! {
-    MmioError: Self::Server { source: server, .. } => server;
-    ConfigSpaceError: Self::Server { source: server, .. } => server;
-    InterruptError: Self::Server { source: server, .. } => server;
-    DmaAllocError: Self::Map(DmaMapError::Server { source: server, .. }) => server;
-    VfioUserOpenError: Self::Server { source: server, .. } | Self::Config(ConfigSpaceError::Server { source: server, .. })
-        | Self::Interrupts(InterruptError::Server { source: server, .. }) => server;
-}
-
-impl BackendError for ServerError {
-    fn help(&self) -> Option<Cow<'static, str>> {
-        self.help()
-    }
-
-    fn server(&self) -> Option<&ServerError> {
-        Some(self)
-    }
-}
-
-impl BackendError for BarError {
-    fn help(&self) -> Option<Cow<'static, str>> {
-        self.help()
-    }
-
-    fn server(&self) -> Option<&ServerError> {
-        None
     }
 }
 

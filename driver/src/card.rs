@@ -17,7 +17,7 @@ use fpga_registers::xdma::{
 use crate::cdma::Cdma;
 use crate::channel::{C2hChannel, Channel, ChannelOptions, Engine, H2cChannel, Side};
 use crate::discover::{self, BarRoles};
-use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError, ResourceError};
+use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError, Refused, ResourceError};
 use crate::identify::{network_interface, read_ids};
 use crate::info::{CardInfo, PciIds, XdmaInfo, cdma_of};
 use crate::name::{CardName, ChannelName};
@@ -101,7 +101,7 @@ impl Card {
         }
         let info = began.map_err(crate::identify::silent_user_bar)?;
         if !options.observe {
-            backend.set_bus_master(true).map_err(OpenError::Config)?;
+            backend.set_bus_master(true)?;
         }
         let pool = DmaPool::new(Arc::clone(&backend), options.memory);
         Ok(Self { shared: Shared::new(backend, info, pool, dma_bar, user_bar, &options) })
@@ -210,7 +210,7 @@ impl Card {
     /// Allocates a DMA buffer of `length` bytes. Its content is unspecified.
     ///
     /// # Errors
-    /// [`ResourceError::Memory`].
+    /// [`ResourceError::Cause`].
     pub fn buffer(&self, length: usize) -> Result<DmaBuffer, Error<ResourceError>> {
         self.shared.pool.allocate(length).map_err(ResourceError::from).at(|| self.shared.place())
     }
@@ -242,7 +242,7 @@ impl Card {
     /// several channels, such as one for each direction.
     ///
     /// # Errors
-    /// [`ResourceError::Memory`].
+    /// [`ResourceError::Cause`].
     pub fn registered_memory(&self, length: usize) -> Result<RegisteredMemory, Error<ResourceError>> {
         self.shared.registered_memory(length)
     }
@@ -251,19 +251,21 @@ impl Card {
     /// when the returned memory and its clones are dropped.
     ///
     /// # Errors
-    /// [`MapRefused`] returns the memory.
+    /// [`ResourceError::Cause`], which returns the memory.
     pub fn map_memory(
         &self,
         memory: SharedMemory,
         access: DmaAccess,
-    ) -> Result<RegisteredMemory, MapRefused> {
-        self.shared.pool.map(memory, access)
+    ) -> Result<RegisteredMemory, Refused<SharedMemory, Error<ResourceError>>> {
+        self.shared.pool.map(memory, access).map_err(|MapRefused { error, memory, .. }| {
+            Refused { error: ResourceError::from(error), payload: memory }.at(|| self.place())
+        })
     }
 
     /// Takes H2C channel `number` with default options.
     ///
     /// # Errors
-    /// [`ResourceError::NoSuchChannel`], [`ResourceError::InUse`], [`ResourceError::Memory`].
+    /// [`ResourceError::NoSuchChannel`], [`ResourceError::InUse`], [`ResourceError::Cause`].
     pub fn h2c(&self, number: u8) -> Result<H2cChannel, Error<ResourceError>> {
         self.h2c_with(number, ChannelOptions::default())
     }
@@ -271,7 +273,7 @@ impl Card {
     /// Takes H2C channel `number`.
     ///
     /// # Errors
-    /// As [`h2c`](Self::h2c); [`ResourceError::Ring`] for invalid options.
+    /// As [`h2c`](Self::h2c); [`ResourceError::Cause`] for invalid options.
     pub fn h2c_with(&self, number: u8, options: ChannelOptions) -> Result<H2cChannel, Error<ResourceError>> {
         self.engine(ChannelName { direction: Direction::H2c, number }, Side::Memory, options)
             .map(Channel::new)
@@ -318,7 +320,7 @@ impl Card {
     /// Takes H2C stream channel `number`. [`ChannelOptions::fixed_address`] has no effect on a stream.
     ///
     /// # Errors
-    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] for invalid options.
+    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Cause`] for invalid options.
     pub fn h2c_stream_with(
         &self,
         number: u8,
@@ -339,7 +341,7 @@ impl Card {
     /// Takes C2H stream channel `number`.
     ///
     /// # Errors
-    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] and [`ResourceError::StreamBuffers`] for invalid options,
+    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Cause`] and [`ResourceError::StreamBuffers`] for invalid options,
     /// [`ResourceError::CreditModeUnsupported`].
     pub fn c2h_stream_with(
         &self,
@@ -357,7 +359,7 @@ impl Card {
     /// the timeout. The register applies to all channels. An `exponent` above 31 is taken as 31.
     ///
     /// # Errors
-    /// [`ResourceError::NotStream`], [`ResourceError::Observed`], [`ResourceError::Mmio`].
+    /// [`ResourceError::NotStream`], [`ResourceError::Observed`], [`ResourceError::Cause`].
     pub fn set_write_flush_timeout(&self, exponent: u8) -> Result<(), Error<ResourceError>> {
         self.flush_writes(exponent).at(|| self.shared.place())
     }
@@ -375,7 +377,7 @@ impl Card {
         let timeout = WriteFlushTimeout::new().with_exponent(exponent.min(31));
         ConfigBlock::WRITE_FLUSH_TIMEOUT
             .write(&self.shared.dma_bar, CONFIG_BASE, timeout)
-            .map_err(ResourceError::Mmio)
+            .map_err(ResourceError::from)
     }
 
     pub(crate) fn check_channel(&self, name: ChannelName) -> Result<(), ResourceError> {
@@ -420,7 +422,7 @@ impl Card {
     ///
     /// # Errors
     /// [`ResourceError::Absent`] if neither the identity block nor [`OpenOptions::cdma_offset`] gives its offset, or if there is no user
-    /// BAR; [`ResourceError::InUse`]; [`ResourceError::Mmio`] if its registers are not inside the user BAR.
+    /// BAR; [`ResourceError::InUse`]; [`ResourceError::Cause`] if its registers are not inside the user BAR.
     pub fn cdma(&self) -> Result<Cdma, Error<ResourceError>> {
         let Some(at) = self.shared.info.cdma else {
             let reason = "the card has no identity block with the offset of its registers";
@@ -432,7 +434,7 @@ impl Card {
     /// Takes the CDMA engine with registers at offset `at` of the user BAR, for designs without an identity block.
     ///
     /// # Errors
-    /// [`ResourceError::Absent`] without a user BAR, [`ResourceError::InUse`], [`ResourceError::Mmio`] if its registers are not inside the
+    /// [`ResourceError::Absent`] without a user BAR, [`ResourceError::InUse`], [`ResourceError::Cause`] if its registers are not inside the
     /// user BAR.
     pub fn cdma_at(&self, at: BarOffset) -> Result<Cdma, Error<ResourceError>> {
         let Some(bar) = &self.shared.user_bar else {
@@ -440,7 +442,7 @@ impl Card {
             return Err(error).at(|| self.shared.place());
         };
         bar.slice(at, u64::from(fpga_registers::cdma::CdmaBlock::SIZE))
-            .map_err(ResourceError::Mmio)
+            .map_err(ResourceError::from)
             .and_then(|registers| self.cdma_with(registers))
             .at(|| self.shared.place())
     }
@@ -460,7 +462,7 @@ impl Card {
     /// channels.
     ///
     /// # Errors
-    /// [`ResourceError::Interrupt`] if there are no vectors or the system refuses them: wait by polling instead.
+    /// [`ResourceError::Cause`] if there are no vectors or the system refuses them: wait by polling instead.
     pub fn enable_interrupts(&self) -> Result<InterruptVectors, Error<ResourceError>> {
         self.grant_interrupts().at(|| self.shared.place())
     }
@@ -533,7 +535,7 @@ impl Card {
         };
         if let Err(source) = program() {
             undo();
-            return Err(ResourceError::Mmio(source));
+            return Err(ResourceError::from(source));
         }
         self.shared.vectors.store(wanted, Ordering::Relaxed);
         *interrupts = enabled;
@@ -545,9 +547,9 @@ impl Card {
     /// [`DeviceEvents::can_have`] returns which events a card can have.
     ///
     /// # Errors
-    /// [`ResourceError::Interrupt`] if the system provides no file descriptor.
+    /// [`ResourceError::Cause`] if the system provides no file descriptor.
     pub fn events(&self) -> Result<DeviceEvents, Error<ResourceError>> {
-        self.shared.backend.events().map_err(ResourceError::Interrupt).at(|| self.shared.place())
+        self.shared.backend.events().map_err(ResourceError::from).at(|| self.shared.place())
     }
 }
 

@@ -38,7 +38,7 @@ impl Card {
     /// Takes the network interface.
     ///
     /// # Errors
-    /// [`ResourceError::InUse`], [`ResourceError::Observed`]; [`ResourceError::Mmio`] in a process that has not opened the card.
+    /// [`ResourceError::InUse`], [`ResourceError::Observed`]; [`ResourceError::Cause`] in a process that has not opened the card.
     pub fn claim_network_interface(&self) -> Result<InterfaceClaim, Error<ResourceError>> {
         InterfaceClaim::take(&self.shared).at(|| self.place())
     }

@@ -6,7 +6,7 @@ use fpga_registers::xdma::{ChannelStatus, Direction, StatusError as StatusBit};
 use fpga_registers::{CardAddr, Iova, quantity};
 
 use crate::advice::Advice;
-use crate::error::ErrorKind;
+use crate::error::{Cause, ErrorKind};
 
 /// Position at which a run stopped: the first descriptor that was not reported complete. It is derived from the completed descriptor count;
 /// the engine has no register for it.
@@ -31,7 +31,7 @@ pub enum FaultCause {
     /// The status register has error bits set.
     Status(ChannelStatus),
     /// The engine reports a completed count that the run cannot produce.
-    Count(fpga_ring::ring::CountFault),
+    Count(Cause),
     /// The engine stopped before the end of the run and shows no error bit.
     NoError(ChannelStatus),
     /// An earlier transfer of the same run failed; this one was not executed.

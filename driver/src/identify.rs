@@ -1,7 +1,7 @@
 //! Identity of a card: PCI ids, and the identity block of its network interface.
 
 use fpga_firmware::identity::{Identity, IdentityError, IdentityReadError};
-use fpga_pci::{Backend, Bar, ConfigSpaceError, config};
+use fpga_pci::{Backend, Bar, ConfigSpaceError, MmioError, config};
 use fpga_registers::pci::{command, header};
 
 use crate::discover::BarRoles;
@@ -30,7 +30,7 @@ pub(crate) fn read_ids(backend: &dyn Backend) -> Result<PciIds, OpenError> {
     };
     let ids = match read() {
         Err(ConfigSpaceError::Gone) => return Err(OpenError::Gone),
-        other => other.map_err(OpenError::Config)?,
+        other => other?,
     };
     if ids.vendor == fpga_registers::pci::VENDOR_NONE {
         return Err(OpenError::Gone);
@@ -41,7 +41,12 @@ pub(crate) fn read_ids(backend: &dyn Backend) -> Result<PciIds, OpenError> {
 /// Replaces the error of an identity block that reads as all ones by its cause, on a card whose DMA BAR answers.
 pub(crate) fn silent_user_bar(error: OpenError) -> OpenError {
     match error {
-        OpenError::Identity(IdentityReadError::Refused(IdentityError::AllOnes)) => {
+        OpenError::Cause(cause)
+            if matches!(
+                cause.get(),
+                Some(IdentityReadError::<MmioError>::Refused(IdentityError::AllOnes))
+            ) =>
+        {
             OpenError::UserLogic(AllOnesCause::UserLogic)
         }
         error => error,
@@ -72,8 +77,8 @@ pub(crate) fn network_interface(
         return Err(OpenError::BarTooSmall { role: "user", index: role.index, size: role.size, needed });
     }
     let identity = Identity::read(bar, bar.size()).map_err(|source| match source {
-        IdentityReadError::Access { error, .. } => OpenError::Mmio(error),
-        source => OpenError::Identity(source),
+        IdentityReadError::Access { error, .. } => OpenError::from(error),
+        source => source.into(),
     })?;
     let ni = NiInfo::read(bar, &identity)?;
     Ok((Some(identity), Some(ni)))

@@ -67,13 +67,12 @@ pub use error::{
     ChannelError, Error, ErrorPlace, OpenError, Refused, ResourceError, SubmitError, TransferError,
     TransferFailed,
 };
-pub use fpga_firmware::{Incarnation, NodeId, identity::Identity};
-pub use fpga_pci::vfio::{VfToken, VfioInterface};
+pub use fpga_firmware::{Incarnation, NodeId};
 pub use fpga_pci::{
     Bar, DmaAccess, DmaBuffer, DmaPool, DmaPoolOptions, HugePages, PciAddress, ReadVolatile,
     RegisteredMemory, SharedMemory, SharedSlice, Waited, WriteVolatile, catch_bus_errors,
 };
-pub use fpga_registers::{BarOffset, CardAddr, Iova, xdma::Alignments, xdma::Direction};
+pub use fpga_registers::{BarOffset, CardAddr, Iova, xdma::Direction};
 pub use fpga_ring::cdma_ring::CopyEntry as CdmaSegment;
 pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, VIEW_SUBSYSTEM, XdmaInfo};
@@ -89,26 +88,10 @@ pub use user_interrupt::{UserInterrupt, UserInterrupts};
 /// Details of errors: causes, positions and registers that the errors of the other modules contain.
 pub mod errors {
     pub use crate::cdma::{CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRingError, CdmaSubmitError};
-    pub use crate::error::{CardPart, ErrorKind};
+    pub use crate::error::{CardPart, Cause, CauseClass, ErrorKind};
     pub use crate::fault::{ChannelFault, FaultCause, FaultPosition};
-    pub use crate::owner::OwnerStartError;
     pub use crate::silence::AllOnesCause;
-    pub use crate::simulation::SimulationError;
-    pub use crate::spec::CardSpecError;
-    pub use fpga_firmware::catalog::UnknownValue;
-    pub use fpga_firmware::geometry::GeometryError;
-    pub use fpga_firmware::identity::{IdentityError, IdentityReadError};
-    pub use fpga_pci::vfio::{ParseVfioOptionError, VfioOpenError};
-    pub use fpga_pci::{
-        BarError, ConfigSpaceError, ConnectionError, DmaAllocError, DmaMapError, Holder, InterruptError,
-        IovaError, MapRefused, MemoryError, MmioError, OsError, OtherFunction, OtherProcess,
-        ParsePciAddressError, QuarantineReason, QuarantineRecord, ResetError, ServerError,
-    };
-    pub use fpga_registers::cdma::{Cdmasr, SgStatus};
-    pub use fpga_registers::xdma::{ChannelStatus, StatusError};
-    pub use fpga_ring::cdma_ring::{CdmaRefusalReason, CdmaRingConfigError, ProgressFault};
-    pub use fpga_ring::ring::{CountFault, HostRange, RefusalReason, RingConfigError};
-    pub use fpga_vfio_user::{ConnectError, VfioUserOpenError};
+    pub use fpga_pci::{MemoryError, MmioError};
 }
 
 /// Simulated cards for tests of applications. [`Card::open`] of `"mock"` needs none of it; package `fpga-sim` has the rest: threads, faults,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use fpga_pci::OsError;
 
+use crate::error::Cause;
 use crate::spec::{AccessOptions, CardSpec};
 
 /// Environment variable with the path of the program `fpgactl`, which becomes the owner of a shared card.
@@ -29,7 +30,7 @@ const MAX_MESSAGE: u64 = 16 << 10;
 /// Reasons why a shared card has no owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum OwnerStartError {
+pub(crate) enum OwnerStartError {
     /// The folder of the sockets or the lock cannot be used.
     #[error("{}: {source}", path.display())]
     Folder {
@@ -109,12 +110,12 @@ impl SharedSocket {
     /// Creates the folder of the sockets if it does not exist.
     ///
     /// # Errors
-    /// [`OwnerStartError::Folder`], [`OwnerStartError::NotPrivate`].
-    pub fn create_folder(&self) -> Result<(), OwnerStartError> {
+    /// The folder cannot be used, or is open to other users.
+    pub fn create_folder(&self) -> Result<(), Cause> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         match DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(folder, error)),
-            _ => self.check_folder(),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(folder, error).into()),
+            _ => Ok(self.check_folder()?),
         }
     }
 
@@ -140,14 +141,14 @@ impl SharedSocket {
     }
 
     /// Waits for the lock, which the returned file holds, for `limit` at most: its holder may be stopped.
-    fn lock(&self, limit: Duration) -> Result<File, OwnerStartError> {
+    fn lock(&self, limit: Duration) -> Result<File, Cause> {
         let began = Instant::now();
         loop {
             if let Some(file) = self.try_lock()? {
                 return Ok(file);
             }
             if began.elapsed() >= limit {
-                return Err(OwnerStartError::Locked { path: self.beside("lock"), after: limit });
+                return Err(OwnerStartError::Locked { path: self.beside("lock"), after: limit }.into());
             }
             std::thread::sleep(CHECK);
         }
@@ -156,13 +157,13 @@ impl SharedSocket {
     /// Takes the lock; `None` while another process holds it.
     ///
     /// # Errors
-    /// [`OwnerStartError::Folder`].
-    pub fn try_lock(&self) -> Result<Option<File>, OwnerStartError> {
+    /// The lock cannot be used.
+    pub fn try_lock(&self) -> Result<Option<File>, Cause> {
         let file = self.lock_file()?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(std::fs::TryLockError::WouldBlock) => Ok(None),
-            Err(std::fs::TryLockError::Error(error)) => Err(failed(&self.beside("lock"), error)),
+            Err(std::fs::TryLockError::Error(error)) => Err(failed(&self.beside("lock"), error).into()),
         }
     }
 
@@ -178,7 +179,7 @@ impl SharedSocket {
 
 /// Calls `connect` with the socket of `card`'s owner, which is started first if `absent` returns true for the error of the first call. Waits for other
 /// openers, and for an owner that starts, for `limit` each.
-pub(crate) fn connected<T, E: From<OwnerStartError>>(
+pub(crate) fn connected<T, E: From<Cause>>(
     card: &CardSpec,
     access: &AccessOptions,
     limit: Duration,
@@ -197,7 +198,7 @@ pub(crate) fn connected<T, E: From<OwnerStartError>>(
 }
 
 /// Starts the owner of `card`, which outlives this process.
-fn start(card: &CardSpec, access: &AccessOptions, limit: Duration) -> Result<(), OwnerStartError> {
+fn start(card: &CardSpec, access: &AccessOptions, limit: Duration) -> Result<(), Cause> {
     let program = program();
     let mut command = Command::new(&program);
     command.args(["card", "share", "--background", "--until-unused", "--card"]);
@@ -222,7 +223,7 @@ fn start(card: &CardSpec, access: &AccessOptions, limit: Duration) -> Result<(),
             // The owner itself ends if it gets no client.
             let _ = starter.kill();
             let _ = starter.wait();
-            return Err(OwnerStartError::NotReady { after: limit });
+            return Err(OwnerStartError::NotReady { after: limit }.into());
         }
         std::thread::sleep(CHECK);
     };
@@ -235,9 +236,8 @@ fn start(card: &CardSpec, access: &AccessOptions, limit: Duration) -> Result<(),
     }
     let message = String::from_utf8_lossy(&message);
     let message = message.trim().strip_prefix("fpgactl: ").unwrap_or(message.trim());
-    Err(OwnerStartError::Ended {
-        message: if message.is_empty() { status.to_string() } else { message.to_owned() },
-    })
+    let message = if message.is_empty() { status.to_string() } else { message.to_owned() };
+    Err(OwnerStartError::Ended { message }.into())
 }
 
 fn program() -> PathBuf {

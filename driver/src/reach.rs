@@ -9,6 +9,8 @@ use fpga_pci::{Backend, PciAddress};
 use fpga_vfio_user::{ConnectError, VfioUserBackend, VfioUserOpenError, VfioUserOptions};
 
 use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError};
+#[cfg(feature = "sim")]
+use crate::error::{Cause, CauseClass};
 use crate::owner::{self, SharedSocket};
 use crate::range::CardRange;
 use crate::simulation::Simulation;
@@ -44,8 +46,8 @@ impl CardSpec {
     /// an observer (package `fpga-diag`) can be put between the two.
     ///
     /// # Errors
-    /// [`OpenError::Vfio`], [`OpenError::VfioUser`], [`OpenError::Simulated`], [`OpenError::NoSimulator`],
-    /// [`OpenError::Owner`], [`OpenError::Simulation`].
+    /// [`OpenError::Cause`], [`OpenError::Cause`], [`OpenError::Cause`], [`OpenError::NoSimulator`],
+    /// [`OpenError::Cause`], [`OpenError::Cause`].
     pub fn backend(&self, access: &AccessOptions) -> Result<Arc<dyn Backend>, Error<OpenError>> {
         self.reach(access).map(|(backend, _)| backend)
     }
@@ -95,12 +97,11 @@ impl CardSpec {
 }
 
 /// Returns whether an attempt to connect failed because no server listens.
-const fn has_no_server(error: &OpenError) -> bool {
+fn has_no_server(error: &OpenError) -> bool {
+    let OpenError::Cause(cause) = error else { return false };
     matches!(
-        error,
-        OpenError::VfioUser(VfioUserOpenError::Connect(
-            ConnectError::Missing { .. } | ConnectError::NotListening { .. }
-        ))
+        cause.get(),
+        Some(VfioUserOpenError::Connect(ConnectError::Missing { .. } | ConnectError::NotListening { .. }))
     )
 }
 
@@ -112,7 +113,7 @@ fn rtl_memory(folder: &Path) -> Result<Option<CardRange>, OpenError> {
         return Ok(None);
     }
     let stated = fpga_sim::CardDescription::stated_memory(&file);
-    let stated = stated.map_err(|error| OpenError::Simulated(error.into()))?;
+    let stated = stated.map_err(simulated)?;
     Ok(stated.map(|(base, size)| CardRange::new(fpga_registers::CardAddr::new(base), size)))
 }
 
@@ -126,18 +127,19 @@ fn simulate(description: Option<&Path>) -> Result<Reached, OpenError> {
     use fpga_registers::CardAddr;
     use fpga_sim::{CardDescription, SimNetwork};
 
-    let card = description
-        .map(CardDescription::find)
-        .transpose()
-        .map_err(|error| OpenError::Simulated(error.into()))?;
+    let card = description.map(CardDescription::find).transpose().map_err(simulated)?;
     let card = card.unwrap_or_default();
     let memory = CardRange::new(CardAddr::new(card.memory.base), card.memory.size);
-    let network =
-        SimNetwork::builder().card(card).build().map_err(|error| OpenError::Simulated(error.into()))?;
+    let network = SimNetwork::builder().card(card).build().map_err(simulated)?;
     Ok((network.backend(0), Some(memory)))
 }
 
 #[cfg(not(feature = "sim"))]
 fn simulate(_: Option<&Path>) -> Result<Reached, OpenError> {
     Err(OpenError::NoSimulator)
+}
+
+#[cfg(feature = "sim")]
+fn simulated(error: impl std::error::Error + Send + Sync + 'static) -> OpenError {
+    OpenError::Cause(Cause::new(CauseClass::Refused, None, error))
 }

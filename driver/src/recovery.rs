@@ -41,9 +41,8 @@ use crate::info::{CardInfo, XdmaInfo, cdma_of};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
 
-pub use outcome::{
-    RecoveryError, RecoveryReport, RecoveryStep, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport,
-};
+pub(crate) use outcome::RecoveryStepError;
+pub use outcome::{RecoveryError, RecoveryReport, RecoveryStep, RecoveryStepOutcome, RecoveryStepReport};
 
 use sequence::{Claims, RecoverySequence, RegisterState};
 
@@ -206,7 +205,7 @@ fn recover_unopened(
         other => other?,
     };
     let roles = discover::roles(backend, open.dma_bar)?;
-    let open_bar = |index| backend.open_bar(index).map_err(OpenError::Bar);
+    let open_bar = |index| backend.open_bar(index).map_err(OpenError::from);
     let dma = open_bar(roles.dma.index)?;
     let mut info = None;
     let mut registers = RegisterState::AllOnes;
@@ -260,7 +259,7 @@ fn access(source: MmioError) -> RecoveryError {
     match source {
         MmioError::Gone { .. } => RecoveryError::Gone,
         MmioError::Stale { .. } => RecoveryError::Stale,
-        source => RecoveryError::Mmio(source),
+        source => source.into(),
     }
 }
 

@@ -15,7 +15,7 @@ use fpga_registers::xdma::{
 
 use fpga_registers::{BarOffset, Iova};
 
-use crate::error::{At as _, CardPart, Error, ErrorPlace, OpenError, ResourceError};
+use crate::error::{At as _, CardPart, CauseClass, Error, ErrorPlace, OpenError, ResourceError};
 use crate::info::CardInfo;
 use crate::name::CardName;
 use crate::name::ChannelName;
@@ -345,7 +345,7 @@ impl Drop for Shared {
             if let Err(error) = quiesce(&self.dma_bar, &*self.backend, name, limit) {
                 let gone = match &error {
                     OpenError::Gone => true,
-                    OpenError::Mmio(error) => error.is_gone(),
+                    OpenError::Cause(cause) => cause.class() == CauseClass::Gone,
                     _ => false,
                 };
                 let error = Error::new(error, self.place());

@@ -2,19 +2,20 @@
 
 use core::fmt;
 
-use fpga_pci::{Backend, Bar, ConfigSpaceError, MmioError, ServerError, config};
+use fpga_pci::{Backend, Bar, ConfigSpaceError, MmioError, config};
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 
 use crate::advice::Advice;
+use crate::error::Cause;
 
 /// Cause of a register of the user BAR that reads as all ones, as far as configuration space and the DMA BAR show it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AllOnesCause {
     /// Configuration space reads as all ones: the card was removed or lost power, or its link is down.
     Gone,
     /// The process that serves the card does not answer, so nothing is known about the card.
-    Server(ServerError),
+    Server(Cause),
     /// Configuration space answers, and the registers of the DMA engine do not: memory decoding is off, or the FPGA was configured again.
     Registers,
     /// Configuration space and the DMA engine answer: the design's logic behind the user BAR does not, or the value is all ones.
@@ -25,7 +26,7 @@ impl AllOnesCause {
     /// Asks configuration space first, then the DMA BAR.
     pub(crate) fn ask(backend: &dyn Backend, dma_bar: &Bar) -> Self {
         match config::identity(backend) {
-            Err(ConfigSpaceError::Server { source, .. }) => Self::Server(source),
+            Err(ConfigSpaceError::Server { source, .. }) => Self::Server(source.into()),
             Err(_) => Self::Gone,
             Ok(_) if reads_all_ones(dma_bar) => Self::Registers,
             Ok(_) => Self::UserLogic,
@@ -36,10 +37,10 @@ impl AllOnesCause {
 impl AllOnesCause {
     /// Returns what to do about it.
     #[must_use]
-    pub fn advice(self) -> Advice {
+    pub fn advice(&self) -> Advice {
         match self {
             Self::Gone => Advice::text("check slot, power and link, then open the card again"),
-            Self::Server(error) => Advice::of(&error).unwrap_or(Advice::ReopenCard),
+            Self::Server(cause) => cause.advice().unwrap_or(Advice::ReopenCard),
             Self::Registers => Advice::ResetBus,
             Self::UserLogic => Advice::text("check its clock, its reset and the offset of its registers"),
         }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use fpga_pci::{OsError, Process};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::owner::{OwnerStartError, SharedSocket};
+use crate::error::Cause;
+use crate::owner::SharedSocket;
 
 /// Program of the simulator in its folder.
 const PROGRAM: &str = "obj/simulation";
@@ -27,7 +28,7 @@ const CHECK: Duration = Duration::from_millis(2);
 /// Reasons why a simulation does not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SimulationError {
+pub(crate) enum SimulationError {
     /// The folder contains no simulation.
     #[error("{} contains no simulation: there is no {PROGRAM}", folder.display())]
     NotBuilt {
@@ -44,7 +45,7 @@ pub enum SimulationError {
     },
     /// The folder of the sockets cannot be used.
     #[error(transparent)]
-    Folder(#[from] OwnerStartError),
+    Folder(#[from] Cause),
     /// The program ended before it served the card.
     #[error("the simulation in {} ended before it served its card ({status}); its messages are on standard error", folder.display())]
     Ended {
@@ -122,7 +123,7 @@ impl Drop for Simulation {
 }
 
 /// Path of a socket that no other simulation uses, in the private folder of this user's sockets.
-fn new_socket() -> Result<PathBuf, OwnerStartError> {
+fn new_socket() -> Result<PathBuf, Cause> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("rtl-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let socket = SharedSocket::named(&name);
@@ -135,8 +136,12 @@ fn new_socket() -> Result<PathBuf, OwnerStartError> {
 /// Returns the command that runs the simulation in `folder` and serves its card at `socket`. The program ends at SIGINT and SIGTERM.
 ///
 /// # Errors
-/// [`SimulationError::NotBuilt`].
-pub fn simulation_command(folder: &Path, socket: &Path) -> Result<Command, SimulationError> {
+/// The folder contains no simulation.
+pub fn simulation_command(folder: &Path, socket: &Path) -> Result<Command, Cause> {
+    Ok(command(folder, socket)?)
+}
+
+fn command(folder: &Path, socket: &Path) -> Result<Command, SimulationError> {
     let program = std::path::absolute(folder.join(PROGRAM)).unwrap_or_else(|_| folder.join(PROGRAM));
     if !program.is_file() {
         return Err(SimulationError::NotBuilt { folder: folder.to_owned() });
@@ -151,7 +156,7 @@ pub fn simulation_command(folder: &Path, socket: &Path) -> Result<Command, Simul
 }
 
 fn run(folder: &Path, socket: &Path) -> Result<Child, SimulationError> {
-    let mut command = simulation_command(folder, socket)?;
+    let mut command = command(folder, socket)?;
     let program = PathBuf::from(command.get_program());
     let failed =
         |source: io::Error| SimulationError::Program { program: program.clone(), source: source.into() };

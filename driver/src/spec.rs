@@ -6,6 +6,8 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use fpga_pci::vfio::{VfToken, VfioInterface};
+
+use crate::error::Cause;
 use fpga_pci::{ParsePciAddressError, PciAddress};
 
 /// A card, as users name it. The text form is the same for programs and for `fpgactl --card`:
@@ -29,7 +31,7 @@ use fpga_pci::{ParsePciAddressError, PciAddress};
 ///
 /// let card: CardSpec = "65:00.0".parse()?;
 /// assert_eq!(card.to_string(), "0000:65:00.0");
-/// # Ok::<(), fpga_driver::errors::CardSpecError>(())
+/// # Ok::<(), fpga_driver::errors::Cause>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -53,7 +55,7 @@ pub enum CardSpec {
 /// Text that names no card.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum CardSpecError {
+pub(crate) enum CardSpecError {
     /// Nothing after the colon.
     #[error("the {what} is missing after \"{before}\"")]
     Missing {
@@ -68,23 +70,17 @@ pub enum CardSpecError {
         /// The card.
         card: CardSpec,
     },
-    /// No known form, and not a PCI address either.
-    #[error("{source}")]
-    Unknown {
-        /// Why it is not a PCI address.
-        r#source: ParsePciAddressError,
-    },
 }
 
 impl FromStr for CardSpec {
-    type Err = CardSpecError;
+    type Err = Cause;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "mock" {
             return Ok(Self::Simulated { description: None });
         }
         let rest = |before: &'static str, what| match text.strip_prefix(before) {
-            Some("") => Err(CardSpecError::Missing { what, before }),
+            Some("") => Err(Cause::from(CardSpecError::Missing { what, before })),
             other => Ok(other.map(PathBuf::from)),
         };
         if let Some(file) = rest("mock:", "card description")? {
@@ -98,11 +94,11 @@ impl FromStr for CardSpec {
         }
         if let Some(card) = rest("shared:", "card")? {
             return match card.to_str().unwrap_or_default().parse()? {
-                card @ Self::Shared(_) => Err(CardSpecError::SharedTwice { card }),
+                card @ Self::Shared(_) => Err(CardSpecError::SharedTwice { card }.into()),
                 card => Ok(Self::Shared(Box::new(card))),
             };
         }
-        text.parse().map(Self::Pci).map_err(|source| CardSpecError::Unknown { source })
+        text.parse().map(Self::Pci).map_err(|error: ParsePciAddressError| error.into())
     }
 }
 
@@ -198,7 +194,7 @@ mod tests {
 
     #[test]
     fn spec_without_name_after_colon_is_refused() {
-        let missing = |what, before| Err(CardSpecError::Missing { what, before });
+        let missing = |what, before| Err(Cause::from(CardSpecError::Missing { what, before }));
         assert_eq!("mock:".parse::<CardSpec>(), missing("card description", "mock:"));
         assert_eq!("vfio-user:".parse::<CardSpec>(), missing("socket", "vfio-user:"));
         assert_eq!("rtl:".parse::<CardSpec>(), missing("folder of a simulation", "rtl:"));

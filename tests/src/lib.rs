@@ -5,6 +5,7 @@
 
 pub mod bed;
 pub mod cards;
+pub mod causes;
 pub mod conformance;
 pub mod fault_injecting;
 pub mod testbed;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
-use fpga_driver::recovery::{self, RecoveryStep, RecoveryStepError, RecoveryStepOutcome, RecoveryStepReport};
+use fpga_driver::recovery::{self, RecoveryStep, RecoveryStepOutcome, RecoveryStepReport};
 use fpga_driver::{
     Advice, BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Error, OpenError, OpenOptions,
     ResourceError, RunMode, WaitOptions,
@@ -282,12 +282,10 @@ fn recovery_stuck_engine_escalates() {
     let report = recover(RecoveryLevel::Channel);
     assert!(!report.well && !report.reopen);
     assert_eq!(active(&report), ["c2h1 failed"]);
-    let RecoveryStepOutcome::Failed { reason: RecoveryStepError::NotIdle { waited, .. } } =
-        &step(&report, RecoveryStep::Channel(C2H1)).outcome
-    else {
+    let RecoveryStepOutcome::Failed { reason } = &step(&report, RecoveryStep::Channel(C2H1)).outcome else {
         panic!("{report:#?}")
     };
-    assert_eq!(waited.as_millis(), 2000);
+    assert!(reason.to_string().starts_with("not idle after 2s"), "{reason}");
     let report = recover(RecoveryLevel::Bus);
     // The register reads wrong after the reset too: a completed reset alone does not make the card healthy.
     assert!(!report.well && report.reopen);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use fpga_driver::errors::OwnerStartError;
+use fpga_driver::errors::Cause;
 use fpga_driver::{Card, NodeId, SharedSocket};
 use fpga_sim::link::{Link, LinkError, Switch};
 use fpga_sim::served::{CardServer, Listener, ServeError, SocketFile};
@@ -108,7 +108,7 @@ pub enum OwnerError {
     Socket(#[from] ServeError),
     /// The lock of its socket cannot be used.
     #[error(transparent)]
-    Lock(#[from] OwnerStartError),
+    Lock(#[from] Cause),
     /// Waiting for clients failed.
     #[error("{path}: {source}")]
     Wait {

@@ -4,17 +4,16 @@
 use std::time::Duration;
 
 use fpga_firmware::generated::{Scheme, counters, escape, ni, rates, registry, sending};
-use fpga_firmware::{MessageId, NodeId, TransferId};
+use fpga_firmware::{MessageId, NodeId, OpNumber, TransferId};
 use fpga_pci::MmioError;
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow::FlowControl;
 use fpga_registers::{BarOffset, CardAddr};
 
 pub use fpga_protocol::feedback::flow::{FULL as FULL_RATE, RateView};
-pub use fpga_protocol::mirror::{Difference, Mirror};
+pub use fpga_protocol::mirror::{Difference, EscapedPacket, Mirror};
 pub use fpga_protocol::receiver::EntryView;
 pub use fpga_protocol::sender::{Sender, TransferView};
-pub use fpga_rdma::extension::EscapeSlot;
 
 use fpga_driver::errors::CardPart;
 use fpga_driver::extension::At as _;
@@ -25,6 +24,20 @@ use fpga_rdma::{Endpoint, EndpointError, SchemeList};
 
 /// Maximum number of entries of a card's table of rates that are read.
 const MAX_RATE_ENTRIES: u32 = 4096;
+
+/// Occupied slot of the escape channel: a packet that arrived before the start packet of its segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EscapeSlot {
+    /// Index of the slot.
+    pub index: u16,
+    /// Packet. Its `since` is 0, because the card does not show it.
+    pub packet: EscapedPacket,
+    /// Op number of the packet.
+    pub op: OpNumber,
+    /// Time that the packet has waited.
+    pub age: Duration,
+}
 
 macro_rules! receive_counters {
     ($($(#[$doc:meta])* $field:ident = $register:ident;)*) => {
@@ -184,7 +197,7 @@ impl ReceiveTables {
     /// Reads the card's counters.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn counters(&self) -> Result<ReceiveCounters, Error<EndpointError>> {
         self.window(self.info().counters_base, ReceiveCounters::read)
     }
@@ -192,7 +205,7 @@ impl ReceiveTables {
     /// Reads entry `index` of the receive registry.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn entry(&self, index: u16) -> Result<EntryView, Error<EndpointError>> {
         self.at(self.windows.entry(index))
     }
@@ -200,7 +213,7 @@ impl ReceiveTables {
     /// Reads the NI's default scheme; `None` if this software does not know it.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn scheme(&self) -> Result<Option<Scheme>, Error<EndpointError>> {
         self.window(self.info().ni_base, |block| Ok(Scheme::try_from(block.read(ni::SCHEME)?).ok()))
     }
@@ -208,7 +221,7 @@ impl ReceiveTables {
     /// Reads all active schemes of the NI.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn schemes(&self) -> Result<SchemeList, Error<EndpointError>> {
         let mixed = self.info().mixed;
         self.window(self.info().ni_base, |block| {
@@ -231,7 +244,7 @@ impl ReceiveTables {
     /// Reads the message in context `index`; `None` if the context is free.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn sending(&self, index: u32) -> Result<Option<SendingContext>, Error<EndpointError>> {
         if index >= self.sending_contexts() {
             return Ok(None);
@@ -242,7 +255,7 @@ impl ReceiveTables {
     /// Reads the number of sending contexts in use, and the number of transfers that the card holds.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn sending_occupancy(&self) -> Result<(u32, u32), Error<EndpointError>> {
         if self.info().sending_contexts == 0 {
             return Ok((0, 0));
@@ -257,7 +270,7 @@ impl ReceiveTables {
     /// [`Inspect::rates`].
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn rates(&self) -> Result<Vec<RateView>, Error<EndpointError>> {
         // A number from a device is not trusted.
         let entries = self.info().rate_entries.min(MAX_RATE_ENTRIES);
@@ -274,7 +287,7 @@ impl ReceiveTables {
     /// Returns whether the NI takes part in link feedback now.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn link_feedback(&self) -> Result<bool, Error<EndpointError>> {
         if !self.info().link_feedback {
             return Ok(false);
@@ -287,7 +300,7 @@ impl ReceiveTables {
     /// Reads the time that a registry entry, or a context, waits for its sender's next packet. Then the card releases it.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn registry_timeout(&self) -> Result<Duration, Error<EndpointError>> {
         self.timeout(ni::REGISTRY_TIMEOUT_US)
     }
@@ -295,7 +308,7 @@ impl ReceiveTables {
     /// Reads the time that a packet in the escape channel waits for the start packet of its segment. Then the card drops it.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn escape_timeout(&self) -> Result<Duration, Error<EndpointError>> {
         self.timeout(ni::ESCAPE_TIMEOUT_US)
     }
@@ -307,7 +320,7 @@ impl ReceiveTables {
     /// Reads the number of valid entries of the receive registry, and its maximum so far.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn registry_occupancy(&self) -> Result<(u32, u32), Error<EndpointError>> {
         self.window(self.info().registry_base, |block| {
             Ok((block.read(registry::OCCUPANCY)?, block.read(registry::HIGH_WATER)?))
@@ -317,15 +330,21 @@ impl ReceiveTables {
     /// Reads slot `index` of the escape channel; `None` if the slot is free.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn escaped(&self, index: u16) -> Result<Option<EscapeSlot>, Error<EndpointError>> {
-        self.at(self.windows.escaped(index))
+        let found = self.at(self.windows.escaped(index))?;
+        let slot = found.map(|(packet, age)| {
+            // The window still shows the slot.
+            let op = self.window(self.info().escape_base, |block| block.read(escape::OP))?;
+            Ok(EscapeSlot { index, packet, op: OpNumber::new(op), age })
+        });
+        slot.transpose()
     }
 
     /// Reads the number of used slots of the escape channel, and its maximum so far.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn escape_occupancy(&self) -> Result<(u32, u32), Error<EndpointError>> {
         self.window(self.info().escape_base, |block| {
             Ok((block.read(escape::OCCUPANCY)?, block.read(escape::HIGH_WATER)?))
@@ -347,7 +366,7 @@ pub trait Inspect {
     /// carries is not compared; see [`fpga_protocol::mirror`].
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     fn check_mirror(&self) -> Result<Vec<Difference>, Error<EndpointError>>;
 }
 impl Inspect for Endpoint {

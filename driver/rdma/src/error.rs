@@ -3,18 +3,15 @@
 use fpga_pci::Waited;
 
 use fpga_firmware::NodeId;
-use fpga_firmware::event::EventError;
 use fpga_firmware::generated::Scheme;
-use fpga_firmware::window::WindowError;
-use fpga_pci::{InterruptError, MemoryError, MmioError};
+use fpga_pci::MmioError;
 use fpga_protocol::sender;
 use fpga_registers::cdma::Cdmasr;
 use fpga_registers::{CardAddr, quantity};
 
 use super::mismatch::Mismatch;
 use super::schemes::SchemeList;
-use fpga_driver::errors::ChannelFault;
-use fpga_driver::errors::ErrorKind;
+use fpga_driver::errors::{Cause, CauseClass, ChannelFault, ErrorKind};
 use fpga_driver::{
     Advice, CardRange, CdmaError, ChannelError, Error, ResourceError, SubmitError, TransferError,
     TransferFailed,
@@ -29,7 +26,7 @@ pub enum EndpointError {
     NoInterface,
     /// Sizes and thresholds in the options contradict each other.
     #[error(transparent)]
-    Config(#[from] sender::SenderConfigError),
+    Config(Cause),
     /// The NI does not support this scheme.
     #[error("the network interface does not support the scheme {scheme}; it supports {known}")]
     Scheme {
@@ -118,14 +115,14 @@ pub enum EndpointError {
     Fetch(Error<TransferError>),
     /// A window header contradicts itself. This is an error of this package.
     #[error("a header that this driver made contradicts itself: {0}")]
-    Header(WindowError),
+    Header(Cause),
     /// An entry of the event ring is invalid.
     #[error("event {expected}: {cause}: something else writes into the event ring, or the card is damaged")]
     Event {
         /// Sequence number of the entry.
         expected: u32,
         /// Reason.
-        cause: EventError,
+        cause: Cause,
     },
     /// Events were lost: the ring overflowed.
     #[error(
@@ -165,7 +162,7 @@ pub enum EndpointError {
     },
     /// Waiting for the event ring's interrupt failed.
     #[error("waiting for the event ring's interrupt failed: {0}")]
-    Interrupt(InterruptError),
+    Interrupt(Cause),
     /// The wait's deadline has passed. The transfer stays in flight.
     #[error("the transfer has not ended after {waited}")]
     TimedOut {
@@ -203,10 +200,10 @@ pub enum EndpointError {
     },
     /// Host memory could not be used.
     #[error("host memory of the endpoint: {0}")]
-    Memory(MemoryError),
+    Memory(Cause),
     /// A register access failed.
     #[error(transparent)]
-    Mmio(#[from] MmioError),
+    Cause(Cause),
 }
 
 impl ErrorKind for EndpointError {
@@ -244,7 +241,7 @@ impl ErrorKind for EndpointError {
             Self::Cdma(error) => return error.advice(),
             Self::Channel(error) => return error.advice(),
             Self::Submit(error) => return error.advice(),
-            Self::Mmio(inner) => return Advice::of_access(inner),
+            Self::Cause(cause) => return cause.advice(),
             Self::Config(_) | Self::Option { .. } | Self::Windows { .. } => return None,
         })
     }
@@ -254,16 +251,38 @@ impl ErrorKind for EndpointError {
     }
 }
 
-/// Returns the advice for a transfer that the sender refused.
-pub(super) fn submit_advice(error: &sender::CommandError) -> Option<Advice> {
-    match error {
-        sender::CommandError::Full { .. } | sender::CommandError::Destinations { .. } => {
-            Some(Advice::TakeCompletions)
-        }
-        sender::CommandError::TooLong { .. } => Some(Advice::SplitTransfer),
-        sender::CommandError::Notify => Some(Advice::ChooseNotification),
-        sender::CommandError::Scheme { .. } => Some(Advice::OpenWithScheme),
-        _ => None,
+impl SendError {
+    /// Returns whether this is back-pressure: the same transfer is accepted after a completion.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Destinations { .. })
+    }
+
+    /// Refusal of the sender.
+    pub(super) fn of(error: sender::CommandError) -> Self {
+        let (class, advice) = match error {
+            sender::CommandError::Full { capacity } => return Self::Full { capacity },
+            sender::CommandError::Destinations { capacity, node } => {
+                return Self::Destinations { capacity, node };
+            }
+            sender::CommandError::TooLong { .. } => (CauseClass::Range, Some(Advice::SplitTransfer)),
+            sender::CommandError::Notify => (CauseClass::Unsupported, Some(Advice::ChooseNotification)),
+            sender::CommandError::Scheme { .. } => (CauseClass::Unsupported, Some(Advice::OpenWithScheme)),
+            _ => (CauseClass::Range, None),
+        };
+        Self::Cause(Cause::new(class, advice, error))
+    }
+}
+
+impl From<MmioError> for SendError {
+    fn from(error: MmioError) -> Self {
+        Self::Cause(error.into())
+    }
+}
+
+impl From<MmioError> for EndpointError {
+    fn from(error: MmioError) -> Self {
+        Self::Cause(error.into())
     }
 }
 
@@ -276,8 +295,8 @@ impl ErrorKind for SendError {
             Self::Overlap { .. } => Advice::UseCopyEngine,
             Self::Scheme { .. } => Advice::OpenWithScheme,
             Self::Peer { mismatch, .. } => return Some(mismatch.advice()),
-            Self::Sender(error) => return submit_advice(error),
-            Self::Mmio(inner) => return Advice::of_access(inner),
+            Self::Full { .. } | Self::Destinations { .. } => Advice::TakeCompletions,
+            Self::Cause(cause) => return cause.advice(),
         })
     }
 }
@@ -362,10 +381,21 @@ pub enum SendError {
         /// Difference between transfer and node.
         mismatch: Mismatch,
     },
-    /// The sender refused the transfer.
+    /// Back-pressure: no more transfers fit.
+    #[error("all {capacity} transfer slots are in use")]
+    Full {
+        /// Number of transfers that fit.
+        capacity: u32,
+    },
+    /// Back-pressure: too many nodes have transfers.
+    #[error("transfers to {capacity} nodes are in progress: none to node {node} can begin")]
+    Destinations {
+        /// Maximum number of nodes.
+        capacity: u32,
+        /// Node that exceeds it.
+        node: NodeId,
+    },
+    /// The sender refused the transfer, and will do so again; or the card does not answer, or was opened by another process.
     #[error(transparent)]
-    Sender(#[from] sender::CommandError),
-    /// The card does not answer, or was opened by another process.
-    #[error(transparent)]
-    Mmio(#[from] MmioError),
+    Cause(Cause),
 }

@@ -3,6 +3,7 @@
 //! With the capability `EVENT_PUSH` the NI writes events into host memory, and polling is a load. Without it, the ring is in card memory,
 //! and small C2H transfers fetch it.
 
+use fpga_driver::errors::{Cause, CauseClass};
 use fpga_firmware::event::{self, Event};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, ni as at};
 use fpga_firmware::{Incarnation, NodeId, TransferId};
@@ -114,7 +115,9 @@ impl EventRing {
         let entries = Self::entries_of(info, entries);
         let held = if info.event_push { entries } else { FETCH_ENTRIES.min(entries) };
         let area = card.registered_memory(held as usize * event::SIZE)?;
-        area.memory().fill(0, held as usize * event::SIZE, 0).map_err(EndpointError::Memory)?;
+        area.memory()
+            .fill(0, held as usize * event::SIZE, 0)
+            .map_err(|error| EndpointError::Memory(error.into()))?;
         let fetch = if info.event_push {
             None
         } else {
@@ -126,7 +129,7 @@ impl EventRing {
         ni.write_pair(at::EVENT_RING_BASE_LOW, base)
             .and_then(|()| ni.write(at::EVENT_RING_SIZE, entries))
             .and_then(|()| ni.write(at::EVENT_CONSUMED, 0))
-            .map_err(EndpointError::Mmio)?;
+            .map_err(EndpointError::from)?;
         Ok(Self { area: Some(area), fetch, entries, expected: 1, consumed: 0, released: 0 })
     }
 
@@ -182,15 +185,19 @@ impl EventRing {
         };
         let offset = slot as usize * event::SIZE;
         let memory = area.memory();
-        let found = memory.load_u32_acquire(offset + SEQUENCE_AT).map_err(EndpointError::Memory)?;
+        let found = memory
+            .load_u32_acquire(offset + SEQUENCE_AT)
+            .map_err(|error| EndpointError::Memory(error.into()))?;
         if found != self.expected {
             return self.unexpected(found);
         }
         barrier::writeback_before_data();
         let mut bytes = [0; event::SIZE];
-        memory.read(offset, &mut bytes).map_err(EndpointError::Memory)?;
-        let decoded =
-            Event::decode(&bytes).map_err(|cause| EndpointError::Event { expected: self.expected, cause })?;
+        memory.read(offset, &mut bytes).map_err(|error| EndpointError::Memory(error.into()))?;
+        let decoded = Event::decode(&bytes).map_err(|error| EndpointError::Event {
+            expected: self.expected,
+            cause: Cause::new(CauseClass::Refused, None, error),
+        })?;
         self.expected = event::next_sequence(self.expected);
         self.consumed = self.consumed.wrapping_add(1);
         Ok(Some(decoded))
@@ -238,7 +245,7 @@ impl EventRing {
             return Ok(());
         }
         self.released = self.consumed;
-        ni.write(at::EVENT_CONSUMED, self.consumed).map_err(EndpointError::Mmio)
+        ni.write(at::EVENT_CONSUMED, self.consumed).map_err(EndpointError::from)
     }
 }
 

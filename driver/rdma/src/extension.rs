@@ -8,7 +8,7 @@ use fpga_pci::MmioError;
 use fpga_protocol::mirror::{Mirror, MirrorError};
 use fpga_protocol::sender::{Sender, TransferView};
 
-pub use crate::windows::{EscapeSlot, ReceiveWindows};
+pub use crate::windows::ReceiveWindows;
 
 use crate::Endpoint;
 

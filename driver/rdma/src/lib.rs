@@ -62,10 +62,10 @@ pub use completion::{SendCompletion, SendTimeout};
 pub use counters::EndpointCounters;
 pub use error::{EndpointError, SendError};
 pub use events::Notification;
-pub use fpga_firmware::generated::{Capabilities, NackReason, Scheme};
+pub use fpga_firmware::generated::{NackReason, Scheme};
 pub use fpga_firmware::{SegmentIndex, TransferId};
 pub use fpga_protocol::scheme::tuning::Tuning;
-pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket, SenderCounters};
+pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket};
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 
 pub use link_options::LinkFeedback;
@@ -76,15 +76,6 @@ pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandl
 pub use region::{RegionHandle, RemoteRegion};
 pub use schemes::SchemeList;
 pub use segments::SegmentArrival;
-
-/// Details of errors.
-pub mod errors {
-    pub use fpga_firmware::event::EventError;
-    pub use fpga_firmware::window::WindowError;
-    pub use fpga_protocol::op_table::OpTableError;
-    pub use fpga_protocol::receiver::ReceiverConfigError;
-    pub use fpga_protocol::sender::{CommandError, SenderConfigError};
-}
 
 use events::EventRing;
 use faults::Faults;
@@ -259,7 +250,7 @@ impl Endpoint {
         };
         let mask = self.mask_of(target.node);
         let submitted = self.sender.submit(now, command, options.scheme, mask);
-        submitted.map_err(SendError::Sender)
+        submitted.map_err(SendError::of)
     }
 
     /// Returns whether the CDMA engine can send from `address`.
@@ -343,7 +334,7 @@ impl Endpoint {
     /// endpoint does not access the card.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`] if the card is gone.
+    /// [`EndpointError::Cause`] if the card is gone.
     pub fn check_card(&self) -> Result<(), Error<EndpointError>> {
         self.read_identifier().at(|| self.place())
     }

@@ -1,5 +1,6 @@
 //! Opening of an endpoint: checks of its options, reset and setup of the network interface.
 
+use fpga_driver::errors::{Cause, CauseClass};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -291,7 +292,8 @@ impl Endpoint {
         if !schemes.contains(Scheme::Registry) {
             return Ok(SenderSet::new(None, segments, card_sends, options.scheme));
         }
-        let mut sender = Sender::new(config, incarnation).map_err(EndpointError::Config)?;
+        let mut sender = Sender::new(config, incarnation)
+            .map_err(|error| EndpointError::Config(Cause::new(CauseClass::Argument, None, error)))?;
         if let Some(feedback) = options.link_feedback {
             sender.control_flow(info.node, feedback.flow(options.round_trip));
         }

@@ -121,7 +121,7 @@ impl Endpoint {
     /// because either packet may be lost. [`peer`](Self::peer) then returns the answer; an earlier one is dropped.
     ///
     /// # Errors
-    /// [`EndpointError::Option`] for [`NodeId::ANY`], [`EndpointError::Mmio`].
+    /// [`EndpointError::Option`] for [`NodeId::ANY`], [`EndpointError::Cause`].
     pub fn query_peer(&mut self, node: NodeId, patience: Duration) -> Result<(), Error<EndpointError>> {
         self.ask_peer(node, patience).at(|| self.place())
     }
@@ -144,7 +144,7 @@ impl Endpoint {
     }
 
     fn send_hello(&self, node: NodeId) -> Result<(), EndpointError> {
-        self.ni.write(at::HELLO, node.get()).map_err(EndpointError::Mmio)
+        self.ni.write(at::HELLO, node.get()).map_err(EndpointError::from)
     }
 
     /// Returns the reported capabilities of `node`; `None` if it was not queried, has not answered, or a transfer to it has failed since in

@@ -48,7 +48,7 @@ impl Endpoint {
     /// Opens `range` of this card's memory for writes of node `source` ([`NodeId::ANY`]: every node).
     ///
     /// # Errors
-    /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Mmio`].
+    /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Cause`].
     pub fn open_region(
         &mut self,
         source: NodeId,
@@ -127,7 +127,7 @@ impl Endpoint {
             // The register writes are posted. They must arrive before a sender can learn the region and send a packet to it.
             block.flush(at::INDEX)
         };
-        install().map_err(EndpointError::Mmio)?;
+        install().map_err(EndpointError::from)?;
         if let Some(place) = self.regions.get_mut(index) {
             *place = Some(key);
         }
@@ -139,7 +139,7 @@ impl Endpoint {
     /// Closes a region: later packets for it are refused. Has no effect if it is already closed.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn close_region(&mut self, region: &RegionHandle) -> Result<(), Error<EndpointError>> {
         self.close_window(region).at(|| self.place())
     }
@@ -154,7 +154,7 @@ impl Endpoint {
             .write(at::INDEX, region.index)
             .and_then(|()| block.write(at::COMMIT, generated::MEMORY_COMMIT_REMOVE))
             .and_then(|()| block.flush(at::INDEX))
-            .map_err(EndpointError::Mmio)?;
+            .map_err(EndpointError::from)?;
         if let Some(place) = self.regions.get_mut(region.index as usize) {
             *place = None;
         }

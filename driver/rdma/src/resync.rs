@@ -70,8 +70,8 @@ impl Endpoint {
         }
         for index in (0..slots).filter(|index| rows.contains(&(u32::from(entries) + u32::from(*index)))) {
             let slot = self.receiving.windows.escaped(index)?;
-            let age = slot.map_or(Nanos::ZERO, |slot| slot.age.into());
-            self.receiving.mirror.read_slot(index, slot.map(|slot| slot.packet).as_ref(), age);
+            let age = slot.map_or(Nanos::ZERO, |(_, age)| age.into());
+            self.receiving.mirror.read_slot(index, slot.map(|(packet, _)| packet).as_ref(), age);
         }
         self.receiving.resync.rows = end;
         if end < all {

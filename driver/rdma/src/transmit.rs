@@ -4,6 +4,7 @@
 //! descriptors, and their place in card memory (module `chain`). Both belong to the card from the upload until the NI's window-free event,
 //! which shows that the chain has passed the slot and the packets have left.
 
+use fpga_driver::errors::{Cause, CauseClass};
 use std::collections::VecDeque;
 
 use fpga_firmware::event;
@@ -204,8 +205,9 @@ impl TransmitPath {
         let slot = self.chain.place(self.filled);
         self.sequence = event::next_sequence(self.sequence);
         let header = header(transmit, self.sequence);
-        let length =
-            header.encode(transmit.ops.as_slice(), &mut self.scratch[..]).map_err(EndpointError::Header)?;
+        let length = header
+            .encode(transmit.ops.as_slice(), &mut self.scratch[..])
+            .map_err(|error| EndpointError::Header(Cause::new(CauseClass::Argument, None, error)))?;
         let too_long = |_| EndpointError::Windows { reason: "payload above the CDMA's limit" };
         let place = self.scratch.get_mut(STAGED_SLOT..).unwrap_or_default();
         self.chain
@@ -213,7 +215,10 @@ impl TransmitPath {
             .map_err(too_long)?;
 
         let offset = slot as usize * STAGING_BYTES;
-        self.staging.memory().write(offset, &self.scratch[..]).map_err(EndpointError::Memory)?;
+        self.staging
+            .memory()
+            .write(offset, &self.scratch[..])
+            .map_err(|error| EndpointError::Memory(error.into()))?;
         let window_address = self.windows.address(window, 0);
         self.h2c.submit_at(self.staged, offset, length, window_address)?;
         let slot_address = self.chain.address(self.filled);

@@ -104,7 +104,7 @@ pub(super) fn event_line(
         // Overrides the choice of an earlier owner.
         None => 0,
     };
-    ni.write(at::EVENT_INTERRUPT, value).map_err(EndpointError::Mmio)?;
+    ni.write(at::EVENT_INTERRUPT, value).map_err(EndpointError::from)?;
     Ok(taken)
 }
 
@@ -189,7 +189,7 @@ impl Endpoint {
             Err(MmioError::Server { source: ServerError::TimedOut { .. }, .. }) => return Ok(()),
             Err(error) => error,
         };
-        Err(EndpointError::Mmio(missing))
+        Err(missing.into())
     }
 
     /// Returns the action after a poll that found nothing, until `limit` at most.
@@ -225,7 +225,7 @@ impl Endpoint {
     ) -> Result<(), EndpointError> {
         if let WaitAction::Sleep(..) = rest {
             self.disarm();
-            idle.woken = woken.map_err(EndpointError::Interrupt)?;
+            idle.woken = woken.map_err(|error| EndpointError::Interrupt(error.into()))?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fpga_firmware::generated::{Scheme, escape, registry};
-use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_firmware::{Incarnation, NodeId, TransferId};
 use fpga_pci::{Bar, MmioError};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::EscapedPacket;
@@ -12,20 +12,6 @@ use fpga_registers::{BarOffset, CardAddr};
 
 use fpga_driver::extension::RegisterBlock;
 use fpga_driver::{Card, NiInfo};
-
-/// Occupied slot of the escape channel: a packet that arrived before the start packet of its segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EscapeSlot {
-    /// Index of the slot.
-    pub index: u16,
-    /// Packet. Its `since` is 0, because the card does not show it.
-    pub packet: EscapedPacket,
-    /// Op number of the packet.
-    pub op: OpNumber,
-    /// Time that the packet has waited.
-    pub age: Duration,
-}
 
 /// Windows of a card's network interface: its tables, through which the host reads them.
 #[derive(Debug, Clone)]
@@ -102,11 +88,12 @@ impl ReceiveWindows {
         Ok(view)
     }
 
-    /// Reads slot `index` of the escape channel; `None` if the slot is free.
+    /// Reads the packet in slot `index` of the escape channel, and the time that it has waited; `None` if the slot is free. The `since` of
+    /// the packet is 0, because the card does not show it.
     ///
     /// # Errors
     /// See [`MmioError`].
-    pub fn escaped(&self, index: u16) -> Result<Option<EscapeSlot>, MmioError> {
+    pub fn escaped(&self, index: u16) -> Result<Option<(EscapedPacket, Duration)>, MmioError> {
         let block = self.block(self.info.escape_base);
         block.write(escape::INDEX, index.into())?;
         if block.read(escape::VALID)? & 1 == 0 {
@@ -121,8 +108,7 @@ impl ReceiveWindows {
             length: block.read(escape::LENGTH)?.into(),
             since: Nanos::ZERO,
         };
-        let op = OpNumber::new(block.read(escape::OP)?);
         let age = Duration::from_micros(block.read(escape::AGE_US)?.into());
-        Ok(Some(EscapeSlot { index, packet, op, age }))
+        Ok(Some((packet, age)))
     }
 }

@@ -157,7 +157,7 @@ impl<T> CdmaRing<T> {
         };
         let cannot = |segment: &CopyEntry| unaligned_prefix_length(segment, data_bytes);
         let Some(last) = segments.iter().rposition(|segment| cannot(segment) != 0) else { return Ok(None) };
-        self.ring.admits(segments).map_err(CdmaSubmitError::Ring)?;
+        self.ring.admits(segments).map_err(CdmaSubmitError::of)?;
         self.wait_for_all()?;
         let mut moved = 0;
         let mut rest = Vec::with_capacity(segments.len() - last);

@@ -224,7 +224,7 @@ impl Cdma {
     fn enter_simple_mode(&self) -> Result<(), CdmaError> {
         CdmaBlock::CR
             .write(&self.registers, BASE, Cdmacr::new().with_irq_threshold(1))
-            .map_err(CdmaError::Mmio)
+            .map_err(CdmaError::from)
     }
 
     /// Handles a length register that holds fewer bits than were written. The engine has started with the value that it holds, so it copies

@@ -3,14 +3,13 @@
 use core::fmt;
 use fpga_pci::Waited;
 
-use fpga_pci::{InterruptError, MmioError};
 use fpga_registers::cdma::Cdmasr;
 use fpga_registers::{CardAddr, quantity};
 use fpga_ring::cdma_ring;
 
 use super::MAX_DATA_BYTES;
 use crate::advice::Advice;
-use crate::error::{ChannelError, Error, ErrorKind, Refused, ResourceError, SubmitError, widen};
+use crate::error::{Cause, ChannelError, Error, ErrorKind, Refused, ResourceError, SubmitError, widen};
 use crate::fault::ChannelFault;
 use crate::silence::AllOnesCause;
 
@@ -174,7 +173,7 @@ pub enum CdmaError {
     },
     /// A register access failed.
     #[error(transparent)]
-    Mmio(#[from] MmioError),
+    Cause(Cause),
 }
 
 /// Returns the advice for an internal error of the engine: an engine that was built without data realignment (DRE) refuses addresses that are
@@ -194,9 +193,6 @@ pub enum CdmaRingError {
     /// Error of the engine.
     #[error(transparent)]
     Engine(#[from] CdmaError),
-    /// The ring options are invalid.
-    #[error(transparent)]
-    Config(#[from] cdma_ring::CdmaRingConfigError),
     /// The interrupt threshold is 0, or it is above 1 without a delay, so that the last descriptors would never raise an interrupt.
     #[error(
         "an interrupt per {threshold} with delay {delay}: the last descriptors of a batch would never interrupt",
@@ -284,9 +280,9 @@ pub enum CdmaRingError {
     /// The wait needs an interrupt, which is not available.
     #[error("no interrupt is available")]
     NoInterrupt,
-    /// Waiting for the interrupt failed.
+    /// The ring options are invalid, or waiting for the interrupt failed.
     #[error(transparent)]
-    Interrupt(#[from] InterruptError),
+    Cause(Cause),
 }
 
 impl ErrorKind for CdmaRingError {
@@ -305,7 +301,8 @@ impl ErrorKind for CdmaRingError {
             Self::TimedOut { .. } => Advice::WaitLongerOrAbort,
             Self::Cancelled { .. } => Advice::WaitAgainOrAbort,
             Self::NoInterrupt => Advice::StateRingInterrupt,
-            Self::Config(_) | Self::Channel { .. } | Self::UnknownTicket | Self::Interrupt(_) => return None,
+            Self::Cause(cause) => return cause.advice(),
+            Self::Channel { .. } | Self::UnknownTicket => return None,
         })
     }
 
@@ -319,11 +316,8 @@ impl ErrorKind for CdmaSubmitError {
         match self {
             Self::Range(error) | Self::Bounce(error) => error.advice(),
             Self::EarlierFailed(error) | Self::Failed(error) => error.advice(),
-            Self::Ring(cdma_ring::CdmaRefusalReason::Full { .. }) => Some(Advice::TakeCompletions),
-            Self::Ring(cdma_ring::CdmaRefusalReason::TooManyDescriptors { .. }) => {
-                Some(Advice::SplitTransfer)
-            }
-            Self::Ring(_) => None,
+            Self::Full { .. } => Some(Advice::TakeCompletions),
+            Self::Cause(cause) => cause.advice(),
         }
     }
 }
@@ -346,7 +340,7 @@ impl ErrorKind for CdmaError {
             Self::Narrow { .. } => Advice::text("load a build with wider addresses"),
             Self::LengthRegister { .. } => Advice::text("check the offset of the engine's registers"),
             Self::NoScatterGather => Advice::text("load a bitstream whose CDMA has scatter-gather"),
-            Self::Mmio(inner) => return Advice::of(inner),
+            Self::Cause(cause) => return cause.advice(),
             Self::Bounce { .. } | Self::BounceChannels { .. } => return None,
         })
     }
@@ -356,7 +350,7 @@ impl<T> Refused<T, Error<CdmaSubmitError>> {
     /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        matches!(self.error.kind, CdmaSubmitError::Ring(cdma_ring::CdmaRefusalReason::Full { .. }))
+        matches!(self.error.kind, CdmaSubmitError::Full { .. })
     }
 }
 
@@ -364,9 +358,18 @@ impl<T> Refused<T, Error<CdmaSubmitError>> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CdmaSubmitError {
-    /// The ring refused the copy.
+    /// Back-pressure: the ring is full.
+    #[error("the CDMA ring is full: {needed} needed, {free} free", needed = quantity(*needed, "descriptor"))]
+    Full {
+        /// Descriptors, or slots of copies, that the copy needs.
+        needed: u32,
+        /// Number of free ones.
+        free: u32,
+    },
+    /// The ring refused the copy, and will do so again: it has no bytes, needs too many descriptors, or has a range that the engine cannot
+    /// use.
     #[error(transparent)]
-    Ring(#[from] cdma_ring::CdmaRefusalReason),
+    Cause(Cause),
     /// The range is not inside the memory that the card can reach.
     #[error(transparent)]
     Range(CdmaError),
@@ -379,6 +382,16 @@ pub enum CdmaSubmitError {
     /// The ring has failed and cannot be used.
     #[error(transparent)]
     Failed(#[from] CdmaRingError),
+}
+
+impl CdmaSubmitError {
+    /// Refusal of the ring.
+    pub(super) fn of(reason: cdma_ring::CdmaRefusalReason) -> Self {
+        match reason {
+            cdma_ring::CdmaRefusalReason::Full { needed, free } => Self::Full { needed, free },
+            reason => Self::Cause(reason.into()),
+        }
+    }
 }
 
 /// Position at which the engine halted.
@@ -403,7 +416,7 @@ pub enum CdmaFaultCause {
     /// The status register has error bits set.
     Status(Cdmasr),
     /// A status word or a descriptor pointer has an impossible value.
-    Progress(cdma_ring::ProgressFault),
+    Progress(Cause),
     /// The engine became idle before the end of the ring and shows no error bit.
     NoError(Cdmasr),
     /// The descriptors did not reach the card.

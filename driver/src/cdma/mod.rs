@@ -80,13 +80,13 @@ impl Cdma {
     /// Reads the status register.
     ///
     /// # Errors
-    /// [`CdmaError::Gone`], [`CdmaError::Silent`], [`CdmaError::Mmio`].
+    /// [`CdmaError::Gone`], [`CdmaError::Silent`], [`CdmaError::Cause`].
     pub fn status(&self) -> Result<Cdmasr, Error<CdmaError>> {
         self.read_status().at(|| self.place())
     }
 
     pub(crate) fn read_status(&self) -> Result<Cdmasr, CdmaError> {
-        let status = CdmaBlock::SR.read(&self.registers, BASE).map_err(CdmaError::Mmio)?;
+        let status = CdmaBlock::SR.read(&self.registers, BASE).map_err(CdmaError::from)?;
         if status.into_bits() == u32::MAX {
             return Err(self.silent());
         }
@@ -188,7 +188,7 @@ impl Cdma {
         CdmaBlock::DESTINATION_HIGH
             .write(&self.registers, BASE, written)
             .and_then(|()| CdmaBlock::DESTINATION_HIGH.read(&self.registers, BASE))
-            .map_err(CdmaError::Mmio)
+            .map_err(CdmaError::from)
     }
 
     /// Returns the number of address bits of the build, as far as its registers show: 32 plus the bits that a high word keeps. The engine
@@ -210,13 +210,13 @@ impl Cdma {
             CdmaBlock::CURDESC_LOW.write(&self.registers, BASE, low)?;
             CdmaBlock::CURDESC_HIGH.write(&self.registers, BASE, high)
         };
-        program().map_err(CdmaError::Mmio)
+        program().map_err(CdmaError::from)
     }
 
     /// Lets the engine of a [chain](Self::begin_chain) run up to and including the descriptor at `tail`.
     ///
     /// # Errors
-    /// [`CdmaError::Mmio`].
+    /// [`CdmaError::Cause`].
     pub fn extend_chain(&self, tail: CardAddr) -> Result<(), Error<CdmaError>> {
         self.advance(tail).at(|| self.place())
     }
@@ -225,7 +225,7 @@ impl Cdma {
     /// the one at `tail` if there is one to run.
     ///
     /// # Errors
-    /// [`CdmaError::Stuck`], [`CdmaError::Mmio`].
+    /// [`CdmaError::Stuck`], [`CdmaError::Cause`].
     pub fn restart_chain(&self, from: CardAddr, tail: Option<CardAddr>) -> Result<(), Error<CdmaError>> {
         self.resume_chain(from, tail, CHAIN_CONTROL).at(|| self.place())
     }
@@ -233,7 +233,7 @@ impl Cdma {
     /// Returns the low word of the address of the descriptor at which the engine of a chain is (PG034, CURDESC_PNTR).
     ///
     /// # Errors
-    /// [`CdmaError::Mmio`].
+    /// [`CdmaError::Cause`].
     pub fn chain_position(&self) -> Result<u32, Error<CdmaError>> {
         self.current_low().at(|| self.place())
     }
@@ -258,19 +258,19 @@ impl Cdma {
         CdmaBlock::TAILDESC_LOW
             .write(&self.registers, BASE, low)
             .and_then(|()| CdmaBlock::TAILDESC_HIGH.write(&self.registers, BASE, high))
-            .map_err(CdmaError::Mmio)
+            .map_err(CdmaError::from)
     }
 }
 
 impl Cdma {
     /// Returns the low word of the current descriptor's address (PG034, CURDESC_PNTR).
     pub(crate) fn current_low(&self) -> Result<u32, CdmaError> {
-        CdmaBlock::CURDESC_LOW.read(&self.registers, BASE).map_err(CdmaError::Mmio)
+        CdmaBlock::CURDESC_LOW.read(&self.registers, BASE).map_err(CdmaError::from)
     }
 
     /// Clears the completion and delay interrupts, so that the next one raises the line again.
     fn clear_interrupts(&self) -> Result<(), CdmaError> {
-        CdmaBlock::SR.write(&self.registers, BASE, Cdmasr::INTERRUPTS).map_err(CdmaError::Mmio)
+        CdmaBlock::SR.write(&self.registers, BASE, Cdmasr::INTERRUPTS).map_err(CdmaError::from)
     }
 }
 

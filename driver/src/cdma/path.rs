@@ -180,7 +180,7 @@ impl UploadPath {
 }
 
 fn mmio(source: fpga_pci::MmioError) -> CdmaRingError {
-    super::CdmaError::Mmio(source).into()
+    super::CdmaError::from(source).into()
 }
 
 fn part_of(memory: MemoryHandle, piece: DescriptorSlice) -> Part {
@@ -226,6 +226,6 @@ fn register_memory(
     let area = card
         .pool
         .allocate_registered(config.entries as usize * ENTRY, ENTRY)
-        .map_err(crate::error::ResourceError::Memory)?;
+        .map_err(crate::error::ResourceError::from)?;
     h2c.register_memory(area).map_err(|refused| refused.error.into())
 }

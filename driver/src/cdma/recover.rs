@@ -10,7 +10,7 @@ use super::ring::{CdmaCompletion, CdmaRing};
 use fpga_pci::FAULT_LOG;
 
 use crate::channel::Ticket;
-use crate::error::{At as _, Error};
+use crate::error::{At as _, CauseClass, Error};
 use fpga_pci::poll_until;
 
 impl<T> CdmaRing<T> {
@@ -63,7 +63,7 @@ impl<T> CdmaRing<T> {
         match self.cdma.read_status() {
             // Either the error that the status word reports, or an error of the descriptor's own memory.
             Ok(status) if status.has_error() => self.end(CdmaFaultCause::Status(status)),
-            Ok(_) => self.end(CdmaFaultCause::Progress(fault)),
+            Ok(_) => self.end(CdmaFaultCause::Progress(fault.into())),
             Err(error) => self.fail(error.into()),
         }
     }
@@ -200,7 +200,9 @@ impl<T> CdmaRing<T> {
     pub(super) fn fail(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
         let cause = match &error {
             CdmaRingError::Engine(CdmaError::Gone) => CdmaFaultCause::Gone,
-            CdmaRingError::Engine(CdmaError::Mmio(error)) if error.is_gone() => CdmaFaultCause::Gone,
+            CdmaRingError::Engine(CdmaError::Cause(cause)) if cause.class() == CauseClass::Gone => {
+                CdmaFaultCause::Gone
+            }
             CdmaRingError::Engine(CdmaError::Stuck { .. } | CdmaError::Silent(_)) => {
                 CdmaFaultCause::Unstoppable
             }

@@ -242,7 +242,7 @@ impl<T> CdmaRing<T> {
 
     /// Returns an error if the ring has failed, and in another process than the card's.
     pub(super) fn check_usable(&self) -> Result<(), CdmaRingError> {
-        self.cdma.card.check_process().map_err(CdmaError::Mmio)?;
+        self.cdma.card.check_process().map_err(CdmaError::from)?;
         match &self.failed {
             Some(error) => Err(error.clone()),
             None => Ok(()),
@@ -251,7 +251,7 @@ impl<T> CdmaRing<T> {
 
     #[cold]
     fn refused(&self, source: CdmaRefusalReason) -> CdmaSubmitError {
-        CdmaSubmitError::Ring(source)
+        CdmaSubmitError::of(source)
     }
 
     /// Checks the segments against the card's memory. The ring itself checks what the engine can address.

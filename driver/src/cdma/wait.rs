@@ -32,7 +32,7 @@ impl<T> CdmaRing<T> {
         ticket: Ticket,
         options: WaitOptions,
     ) -> Result<CdmaCompletion<T>, CdmaRingError> {
-        self.cdma.card.check_process().map_err(CdmaError::Mmio)?;
+        self.cdma.card.check_process().map_err(CdmaError::from)?;
         self.wanted = Some(Token::new(ticket.0));
         let waited = self.wait_for(ticket, options);
         self.wanted = None;
@@ -107,17 +107,17 @@ impl<T> CdmaRing<T> {
             // Clear the cause first, then unmask: the line has to fall so that the next event raises it. Copies that ended before this do
             // not signal: poll once more before sleeping.
             self.cdma.clear_interrupts()?;
-            return line.arm().map_err(|source| CdmaError::Mmio(source).into());
+            return line.arm().map_err(|source| CdmaError::from(source).into());
         }
         let limit = Duration::from_nanos(at_most.min(SLEEP_LIMIT_NS));
         let woken = line.wait(limit);
         self.disarm()?;
-        let woken = woken.map_err(CdmaRingError::Interrupt)?;
+        let woken = woken.map_err(CdmaRingError::from)?;
         // Woken without progress, or not woken: the status register shows an engine that has halted.
         if self.poll_ring()? == 0 || woken.is_none() {
             self.check_status()?;
             if let Some(line) = self.line.as_ref().filter(|_| woken.is_some()) {
-                line.rearm_shared_line().map_err(CdmaError::Mmio)?;
+                line.rearm_shared_line().map_err(CdmaError::from)?;
             }
         }
         Ok(())
@@ -125,7 +125,7 @@ impl<T> CdmaRing<T> {
 
     fn disarm(&mut self) -> Result<(), CdmaRingError> {
         match &mut self.line {
-            Some(line) if line.is_armed() => line.disarm().map_err(|source| CdmaError::Mmio(source).into()),
+            Some(line) if line.is_armed() => line.disarm().map_err(|source| CdmaError::from(source).into()),
             _ => Ok(()),
         }
     }

@@ -196,7 +196,7 @@ impl Engine {
         match ChannelBlock::STATUS.read(&engine.bar, engine.base) {
             Ok(status) if status.into_bits() == u32::MAX => {
                 let source = MmioError::Gone { at: ChannelBlock::STATUS.address(engine.base) };
-                return Err(ResourceError::Mmio(source));
+                return Err(ResourceError::from(source));
             }
             Ok(status) if status.busy() => {
                 // The last owner could not stop the engine. A run started now would count completions of the old run as its own.
@@ -208,7 +208,7 @@ impl Engine {
                 return Err(ResourceError::Busy { channel: name });
             }
             Ok(_) => {}
-            Err(source) => return Err(ResourceError::Mmio(source)),
+            Err(source) => return Err(source.into()),
         }
         let inside_packet =
             if receives { shared::has_packet_mark(&engine.bar, engine.base) } else { Ok(false) };
@@ -220,7 +220,7 @@ impl Engine {
         {
             Ok(true) => Ok(engine),
             Ok(false) => Err(ResourceError::CreditModeUnsupported { channel: name }),
-            Err(source) => Err(ResourceError::Mmio(source)),
+            Err(source) => Err(source.into()),
         }
     }
 
@@ -437,7 +437,7 @@ impl Engine {
     #[cold]
     pub(super) fn refused(&mut self, source: RefusalReason) -> SubmitError {
         self.backpressure.refused += u64::from(matches!(source, RefusalReason::Full { .. }));
-        SubmitError::Ring(source)
+        SubmitError::of(source)
     }
 
     /// Checks whether a transfer may use `card`.
@@ -490,7 +490,7 @@ impl Engine {
         let memory = self.card.reachable().unwrap_or_default();
         if memory.is_empty() {
             let source = RefusalReason::CardAddress { start, length };
-            return Err(SubmitError::Ring(source));
+            return Err(SubmitError::of(source));
         }
         if memory.iter().any(|range| range.contains(start, length)) {
             return Ok(());
@@ -626,7 +626,7 @@ impl Engine {
     }
 
     pub(super) fn mmio(&self, source: MmioError) -> ChannelError {
-        ChannelError::Mmio(source)
+        ChannelError::from(source)
     }
 
     #[inline]

@@ -294,7 +294,7 @@ macro_rules! common {
             /// Disables interrupts of the engine.
             ///
             /// # Errors
-            /// [`ChannelError::Mmio`].
+            /// [`ChannelError::Cause`].
             pub fn disarm(&mut self) -> Result<(), Error<ChannelError>> {
                 self.0.disarm().at(|| self.0.place())
             }
@@ -343,7 +343,7 @@ impl<D> Channel<D> {
     /// is a limit, and a transfer beyond the memory fails when the card reports it.
     ///
     /// # Errors
-    /// [`SubmitError::CardMemory`]; [`SubmitError::Ring`] for a range that ends beyond the address space;
+    /// [`SubmitError::CardMemory`]; [`SubmitError::Cause`] for a range that ends beyond the address space;
     /// [`SubmitError::Misaligned`] on a channel with a fixed address.
     pub fn check_range(&self, card: CardAddr, length: u64) -> Result<(), Error<SubmitError>> {
         self.0.check_range(card, length).at(|| self.0.place())

@@ -32,7 +32,7 @@ impl Engine {
         let cause = match fault {
             CountFault::Engine { .. } if status.has_error(self.direction()) => FaultCause::Status(status),
             CountFault::Engine { .. } => FaultCause::NoError(status),
-            other => FaultCause::Count(other),
+            other => FaultCause::Count(other.into()),
         };
         self.end_run(cause)
     }
@@ -72,7 +72,7 @@ impl Engine {
                 }
             }
             Err(fault) => {
-                self.end_run(FaultCause::Count(fault))?;
+                self.end_run(FaultCause::Count(fault.into()))?;
             }
         }
         Ok(())
@@ -271,7 +271,7 @@ impl Engine {
         }
         let count = self.read_completed()?;
         if let Err(fault) = self.ring.complete_register(count) {
-            self.end_run(FaultCause::Count(fault))?;
+            self.end_run(FaultCause::Count(fault.into()))?;
             return Ok(());
         }
         self.ring.halt();
@@ -443,7 +443,7 @@ impl Engine {
     fn disconnected(&mut self, source: ServerError) -> ChannelError {
         let quarantined = self.quarantine(QuarantineReason::DeviceGone);
         self.card.report(self.name);
-        let error = ChannelError::Disconnected { source, quarantined };
+        let error = ChannelError::Disconnected { cause: source.into(), quarantined };
         self.fail(error.clone());
         error
     }

@@ -1,8 +1,9 @@
 //! Errors of a channel as a whole.
 
-use fpga_pci::{InterruptError, MmioError, ServerError, Waited};
+use fpga_pci::Waited;
 use fpga_registers::quantity;
 
+use super::cause::Cause;
 use super::located::ErrorKind;
 use crate::advice::Advice;
 
@@ -21,12 +22,12 @@ pub enum ChannelError {
     },
     /// The connection to the process that serves the card has ended. Posted buffers are quarantined.
     #[error(
-        "the card's server: {source}; quarantined, because the card may still reach them: {quarantined}",
+        "the card's server: {cause}; quarantined, because the card may still reach them: {quarantined}",
         quarantined = quantity(*quarantined, "buffer"),
     )]
     Disconnected {
         /// Reason.
-        r#source: ServerError,
+        cause: Cause,
         /// Number of quarantined buffers.
         quarantined: usize,
     },
@@ -78,28 +79,22 @@ pub enum ChannelError {
     /// The wait needs interrupts, which are not enabled.
     #[error("interrupts are not enabled")]
     NoInterrupt,
-    /// Waiting for the interrupt failed.
+    /// A register access, or waiting for the interrupt, failed.
     #[error(transparent)]
-    Interrupt(#[from] InterruptError),
-    /// A register access failed.
-    #[error(transparent)]
-    Mmio(#[from] MmioError),
+    Cause(Cause),
 }
 
 impl ErrorKind for ChannelError {
     fn advice(&self) -> Option<Advice> {
         Some(match self {
             Self::Gone { .. } => Advice::ReopenCard,
-            Self::Disconnected { source, .. } => return Advice::of(source),
+            Self::Disconnected { cause, .. } | Self::Cause(cause) => return cause.advice(),
             Self::Wedged { .. } => Advice::ResetHungEngine,
             Self::TimedOut { .. } => Advice::WaitLongerOrAbort,
             Self::Cancelled { .. } | Self::PacketStarted => Advice::WaitAgainOrAbort,
             Self::NotRegistered => Advice::RegisterMemory,
             Self::MemoryInUse => Advice::WaitOrCancel,
             Self::NoInterrupt => Advice::EnableInterrupts,
-            Self::Interrupt(inner) => return Advice::of(inner),
-            Self::Mmio(MmioError::Stale { .. }) => Advice::DropCard,
-            Self::Mmio(inner) => return Advice::of(inner),
             Self::UnknownTicket => return None,
         })
     }

@@ -5,6 +5,7 @@
 //!
 //! `Display` of a kind and of an [`Error`] is one line with the complete cause, so `source()` does not return the cause again.
 
+mod cause;
 mod channel;
 mod located;
 mod open;
@@ -12,6 +13,7 @@ mod resource;
 mod submit;
 mod transfer;
 
+pub use cause::{Cause, CauseClass};
 pub use channel::ChannelError;
 pub(crate) use located::widen;
 pub use located::{At, CardPart, Error, ErrorKind, ErrorPlace};

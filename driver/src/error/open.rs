@@ -1,46 +1,26 @@
 //! Errors of opening a card.
 
-use fpga_firmware::identity::IdentityReadError;
-use fpga_pci::vfio::VfioOpenError;
-use fpga_pci::{BarError, ConfigSpaceError, MmioError, Waited};
-use fpga_vfio_user::VfioUserOpenError;
+use fpga_pci::Waited;
 
-use super::{Error, ErrorKind};
+use super::{Cause, Error, ErrorKind};
 use crate::advice::Advice;
 use crate::name::ChannelName;
-use crate::owner::OwnerStartError;
 use crate::silence::AllOnesCause;
-use crate::simulation::SimulationError;
-use crate::spec::CardSpecError;
 
 /// Error of opening a card. Nothing stays enabled.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The text names no card.
     #[error(transparent)]
-    Spec(#[from] CardSpecError),
-    /// The PCI function cannot be opened through VFIO.
+    Spec(Cause),
+    /// The function cannot be opened or accessed: the kernel or the card's server refuses it, a simulated card cannot be built, the owner
+    /// of a shared card or the simulation of RTL does not start, the identity block does not match this software, an access failed.
     #[error(transparent)]
-    Vfio(#[from] VfioOpenError),
-    /// The vfio-user server cannot be used.
-    #[error(transparent)]
-    VfioUser(#[from] VfioUserOpenError),
-    /// The simulated card cannot be built: its description cannot be read, or is wrong.
-    #[error(transparent)]
-    Simulated(Box<dyn std::error::Error + Send + Sync>),
+    Cause(#[from] Cause),
     /// This program cannot simulate cards.
     #[error("the program is built without simulated cards")]
     NoSimulator,
-    /// The shared card has no owner, and none can be started.
-    #[error(transparent)]
-    Owner(#[from] OwnerStartError),
-    /// The simulation of RTL does not start.
-    #[error(transparent)]
-    Simulation(#[from] SimulationError),
-    /// Configuration space cannot be accessed.
-    #[error("configuration space: {0}")]
-    Config(ConfigSpaceError),
     /// The card does not answer: every register reads as all ones.
     #[error("every register reads as all ones: the card is gone, its link is down or memory decoding is off")]
     Gone,
@@ -98,15 +78,6 @@ pub enum OpenError {
     /// The identity block reads as all ones on a card whose DMA engine answers.
     #[error("identity block of the network interface: {0}")]
     UserLogic(AllOnesCause),
-    /// The identity block does not match this software.
-    #[error(transparent)]
-    Identity(IdentityReadError<MmioError>),
-    /// A BAR could not be opened.
-    #[error(transparent)]
-    Bar(#[from] BarError),
-    /// A register access failed.
-    #[error(transparent)]
-    Mmio(#[from] MmioError),
     /// Some register reads return all ones and some do not.
     #[error(
         "some register reads return all ones and some do not: XDMA cores of Vivado 2018 do that at every second read, or the link is failing"
@@ -126,22 +97,7 @@ impl ErrorKind for OpenError {
     fn advice(&self) -> Option<Advice> {
         Some(match self {
             Self::Spec(_) => Advice::NameCard,
-            Self::Vfio(VfioOpenError::WrongDriver { address, .. }) => Advice::BindToVfio(*address),
             Self::UserLogic(cause) => cause.advice(),
-            Self::Owner(OwnerStartError::Program { .. }) => Advice::InstallOwner,
-            Self::Owner(OwnerStartError::Folder { .. } | OwnerStartError::NotPrivate { .. }) => {
-                Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open")
-            }
-            Self::Owner(OwnerStartError::Locked { .. } | OwnerStartError::NotReady { .. }) => {
-                Advice::AllowSlowServer
-            }
-            // Its message includes help.
-            Self::Owner(OwnerStartError::Ended { .. }) => return None,
-            Self::Simulation(SimulationError::NotBuilt { folder }) => Advice::BuildSimulation(folder.clone()),
-            Self::Simulation(SimulationError::Folder(_)) => {
-                Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open")
-            }
-            Self::Simulation(_) => return None,
             Self::NoSimulator => Advice::EnableSimulator,
             Self::Gone => Advice::ResetBus,
             Self::NotIdle { .. } => Advice::ResetHungEngine,
@@ -159,23 +115,18 @@ impl ErrorKind for OpenError {
             Self::UnsteadyReads => {
                 Advice::text("rebuild the bitstream with Vivado 2019.1 or newer, or check the link")
             }
-            Self::Vfio(inner) => return inner.help().map(Advice::Text),
-            Self::VfioUser(inner) => return Advice::of(inner),
-            Self::Config(inner) => return Advice::of(inner),
-            Self::Bar(inner) => return Advice::of(inner),
-            Self::Mmio(inner) => return Advice::of(inner),
-            Self::Identity(IdentityReadError::Refused(inner)) => return inner.help().map(Advice::text),
-            Self::Simulated(_) | Self::Identity(_) => return None,
+            Self::Cause(cause) => return cause.advice(),
         })
     }
 
     fn names_place(&self) -> bool {
-        matches!(self, Self::Spec(_) | Self::Vfio(_) | Self::VfioUser(_))
+        matches!(self, Self::Spec(_)) || matches!(self, Self::Cause(cause) if cause.names_place())
     }
 }
 
-impl From<CardSpecError> for Error<OpenError> {
-    fn from(error: CardSpecError) -> Self {
-        Self::new(error.into(), super::ErrorPlace::unnamed())
+/// The text that was to name a card does not.
+impl From<Cause> for Error<OpenError> {
+    fn from(cause: Cause) -> Self {
+        Self::new(OpenError::Spec(cause), super::ErrorPlace::unnamed())
     }
 }

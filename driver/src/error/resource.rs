@@ -1,10 +1,8 @@
 //! Errors of taking a resource of a card.
 
-use fpga_pci::{DmaAllocError, InterruptError, MmioError};
 use fpga_registers::quantity;
-use fpga_ring::ring;
 
-use super::ErrorKind;
+use super::{Cause, ErrorKind};
 use crate::advice::Advice;
 use crate::name::ChannelName;
 
@@ -77,18 +75,9 @@ pub enum ResourceError {
         /// Name of the channel.
         channel: ChannelName,
     },
-    /// The ring options are invalid.
+    /// The ring options are invalid, DMA memory cannot be allocated, interrupts cannot be set up, or a register access failed.
     #[error(transparent)]
-    Ring(#[from] ring::RingConfigError),
-    /// DMA memory cannot be allocated.
-    #[error(transparent)]
-    Memory(#[from] DmaAllocError),
-    /// A register access failed.
-    #[error(transparent)]
-    Mmio(#[from] MmioError),
-    /// Interrupts cannot be set up.
-    #[error(transparent)]
-    Interrupt(#[from] InterruptError),
+    Cause(Cause),
 }
 
 impl ErrorKind for ResourceError {
@@ -105,10 +94,8 @@ impl ErrorKind for ResourceError {
             Self::NotStream => Advice::UseMemoryChannel,
             Self::StreamBuffers { .. } => Advice::ChooseStreamBuffers,
             Self::CreditModeUnsupported { .. } => Advice::UseBatchMode,
-            Self::Memory(inner) => return Advice::of(inner),
-            Self::Mmio(inner) => return Advice::of(inner),
-            Self::Interrupt(inner) => return Advice::of(inner),
-            Self::Absent { .. } | Self::Ring(_) => return None,
+            Self::Cause(cause) => return cause.advice(),
+            Self::Absent { .. } => return None,
         })
     }
 }

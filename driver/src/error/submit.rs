@@ -7,6 +7,7 @@ use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova, quantity};
 use fpga_ring::ring;
 
+use super::cause::Cause;
 use super::channel::ChannelError;
 use super::located::{Error, ErrorKind, ErrorPlace, widen};
 use crate::advice::Advice;
@@ -15,9 +16,17 @@ use crate::advice::Advice;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// The ring refused the transfer.
+    /// Back-pressure: the ring is full.
+    #[error("the descriptor ring is full: {needed} needed, {free} free", needed = quantity(*needed, "entry"))]
+    Full {
+        /// Descriptors, or slots of transfers, that the transfer needs.
+        needed: u32,
+        /// Number of free ones.
+        free: u32,
+    },
+    /// The ring refused the transfer, and will do so again: it has no bytes, needs too many descriptors, or leaves the address space.
     #[error(transparent)]
-    Ring(#[from] ring::RefusalReason),
+    Cause(Cause),
     /// The buffer belongs to another card.
     #[error("the buffer belongs to another card, which this one cannot reach")]
     ForeignBuffer,
@@ -104,10 +113,18 @@ pub enum SubmitError {
 }
 
 impl SubmitError {
+    /// Refusal of the ring.
+    pub(crate) fn of(reason: ring::RefusalReason) -> Self {
+        match reason {
+            ring::RefusalReason::Full { needed, free } => Self::Full { needed, free },
+            reason => Self::Cause(reason.into()),
+        }
+    }
+
     /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        matches!(self, Self::Ring(ring::RefusalReason::Full { .. }))
+        matches!(self, Self::Full { .. })
     }
 }
 
@@ -124,10 +141,9 @@ impl ErrorKind for SubmitError {
                 Advice::text("make addresses and length multiples of the width of the data path")
             }
             Self::Channel(error) => return error.advice(),
-            Self::Ring(ring::RefusalReason::Full { .. }) => Advice::TakeCompletions,
-            Self::Ring(ring::RefusalReason::TooManyDescriptors { .. }) => Advice::SplitTransfer,
+            Self::Full { .. } => Advice::TakeCompletions,
             Self::Direction { .. } => Advice::text("take a channel of the other direction"),
-            Self::Ring(_) => return None,
+            Self::Cause(cause) => return cause.advice(),
         })
     }
 }

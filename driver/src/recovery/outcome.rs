@@ -3,11 +3,9 @@
 use core::fmt;
 use fpga_pci::Waited;
 
-use fpga_pci::{BarError, ConfigSpaceError, MmioError, ResetError};
-
 use super::RecoveryLevel;
 use crate::advice::Advice;
-use crate::error::{ErrorKind, OpenError, widen};
+use crate::error::{Cause, CauseClass, ErrorKind, OpenError, widen};
 use crate::name::ChannelName;
 
 /// Recovery step: a reset, or the part of the first level for one engine.
@@ -67,12 +65,12 @@ pub enum RecoveryStepOutcome {
     /// The device or its backend does not support the step.
     Unsupported {
         /// Reason.
-        reason: ResetError,
+        reason: Cause,
     },
     /// The step failed.
     Failed {
         /// Reason.
-        reason: RecoveryStepError,
+        reason: Cause,
     },
 }
 
@@ -103,7 +101,7 @@ impl fmt::Display for RecoveryStepOutcome {
 /// Reason why a recovery step failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RecoveryStepError {
+pub(crate) enum RecoveryStepError {
     /// The registers read as all ones.
     #[error(
         "the registers read as all ones although configuration space answers: only a hot reset of the bus can help"
@@ -119,18 +117,12 @@ pub enum RecoveryStepError {
         /// Decoded status register.
         status: String,
     },
-    /// A register access failed.
+    /// The reset, or a register access, failed.
     #[error(transparent)]
-    Mmio(#[from] MmioError),
-    /// The reset itself failed.
-    #[error(transparent)]
-    Reset(#[from] ResetError),
-    /// The registers cannot be reached after a reset.
+    Cause(Cause),
+    /// The card cannot be reached after a reset.
     #[error("after the reset: {0}")]
-    Bar(BarError),
-    /// Configuration space cannot be reached after a reset.
-    #[error("after the reset: {0}")]
-    Config(ConfigSpaceError),
+    AfterReset(Cause),
     /// After the reset, the identifiers are not those of an XDMA core.
     #[error(
         "after the reset the words at 0x2000 and 0x3000 are {irq:#010x} and {config:#010x} instead of 0x1fc2xxxx and \
@@ -142,6 +134,18 @@ pub enum RecoveryStepError {
         /// Word at 0x3000.
         config: u32,
     },
+}
+
+impl From<RecoveryStepError> for Cause {
+    fn from(error: RecoveryStepError) -> Self {
+        let (class, advice) = match error {
+            RecoveryStepError::Cause(cause) => return cause,
+            RecoveryStepError::AfterReset(ref cause) => (cause.class(), cause.advice()),
+            RecoveryStepError::AllOnes => (CauseClass::Gone, None),
+            _ => (CauseClass::Refused, None),
+        };
+        Self::new(class, advice, error)
+    }
 }
 
 /// Report of one recovery step.
@@ -227,7 +231,7 @@ pub enum RecoveryError {
     Open(#[from] OpenError),
     /// A register access failed before the first step.
     #[error(transparent)]
-    Mmio(#[from] MmioError),
+    Cause(Cause),
 }
 
 impl ErrorKind for RecoveryError {
@@ -242,7 +246,7 @@ impl ErrorKind for RecoveryError {
             Self::Stale => Advice::DropCard,
             Self::NoSuchChannel { .. } => Advice::text("name one that the card has"),
             Self::Open(error) => return error.advice(),
-            Self::Mmio(inner) => return Advice::of(inner),
+            Self::Cause(cause) => return cause.advice(),
         })
     }
 

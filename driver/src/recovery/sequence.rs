@@ -135,7 +135,7 @@ impl RecoverySequence<'_> {
                 return Err(RecoveryError::AllOnes);
             }
             RegisterState::AllOnes => {
-                let outcome = RecoveryStepOutcome::Failed { reason: RecoveryStepError::AllOnes };
+                let outcome = RecoveryStepOutcome::Failed { reason: RecoveryStepError::AllOnes.into() };
                 let found = "every register reads as all ones".to_owned();
                 report.steps.push(RecoveryStepReport {
                     step: RecoveryStep::Registers,
@@ -174,7 +174,7 @@ impl RecoverySequence<'_> {
                 RecoveryStepError::NotIdle { status, .. } => format!("running ({status})"),
                 _ => "does not answer".to_owned(),
             };
-            (found, RecoveryStepOutcome::Failed { reason: why })
+            (found, RecoveryStepOutcome::Failed { reason: why.into() })
         });
         tracing::info!(card = self.name, %step, %found, %outcome, "recovery");
         let duration_ns = self.backend.now().saturating_sub(began);
@@ -328,7 +328,7 @@ impl RecoverySequence<'_> {
         let well = report.well;
         self.timed(step, report, || match self.backend.reset(reset_level(level)) {
             Err(reason @ (ResetError::Unsupported { .. } | ResetError::NotOwned { .. })) => {
-                Ok((found, RecoveryStepOutcome::Unsupported { reason }))
+                Ok((found, RecoveryStepOutcome::Unsupported { reason: reason.into() }))
             }
             Err(why) => {
                 // The device's state is unknown, so earlier handles count as stale.
@@ -339,7 +339,7 @@ impl RecoverySequence<'_> {
                 was_reset = true;
                 let outcome = match self.confirm() {
                     Ok(()) => RecoveryStepOutcome::Recovered,
-                    Err(why) => RecoveryStepOutcome::Failed { reason: why },
+                    Err(why) => RecoveryStepOutcome::Failed { reason: why.into() },
                 };
                 Ok((found, outcome))
             }
@@ -352,8 +352,11 @@ impl RecoverySequence<'_> {
 
     /// Confirms with a new handle that the card answers after a reset and that nothing is busy.
     fn confirm(&self) -> Result<(), RecoveryStepError> {
-        config::identity(self.backend).map_err(RecoveryStepError::Config)?;
-        let dma = self.backend.open_bar(self.dma_index).map_err(RecoveryStepError::Bar)?;
+        config::identity(self.backend).map_err(|error| RecoveryStepError::AfterReset(error.into()))?;
+        let dma = self
+            .backend
+            .open_bar(self.dma_index)
+            .map_err(|error| RecoveryStepError::AfterReset(error.into()))?;
         let irq = IrqBlock::IDENTIFIER.read(&dma, IRQ_BASE)?;
         let config = ConfigBlock::IDENTIFIER.read(&dma, CONFIG_BASE)?;
         if irq.into_bits() == u32::MAX && config.into_bits() == u32::MAX {

@@ -326,7 +326,7 @@ impl C2hStream {
     /// Disables interrupts of the engine.
     ///
     /// # Errors
-    /// [`ChannelError::Mmio`].
+    /// [`ChannelError::Cause`].
     pub fn disarm(&mut self) -> Result<(), Error<ChannelError>> {
         self.engine.disarm().at(|| self.engine.place())
     }

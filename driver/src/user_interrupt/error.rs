@@ -1,9 +1,9 @@
 //! Errors of user interrupts.
 
-use fpga_pci::{InterruptError, MmioError};
+use fpga_pci::MmioError;
 
 use crate::advice::Advice;
-use crate::error::ErrorKind;
+use crate::error::{Cause, ErrorKind};
 use fpga_pci::Waited;
 
 /// Error of waiting for a user interrupt, or of setting it up.
@@ -27,12 +27,9 @@ pub enum UserInterruptError {
     /// The line was disabled by its owner.
     #[error("the line is disabled")]
     Disabled,
-    /// Waiting for the file descriptor failed.
+    /// A register access, or waiting for the file descriptor, failed.
     #[error(transparent)]
-    Interrupt(#[from] InterruptError),
-    /// A register access failed.
-    #[error(transparent)]
-    Mmio(#[from] MmioError),
+    Cause(Cause),
 }
 
 impl UserInterruptError {
@@ -41,7 +38,7 @@ impl UserInterruptError {
         match source {
             MmioError::Stale { .. } => Self::Reset,
             MmioError::Gone { .. } => Self::Gone,
-            source => Self::Mmio(source),
+            source => source.into(),
         }
     }
 }
@@ -53,8 +50,7 @@ impl ErrorKind for UserInterruptError {
             Self::Gone => Advice::ReopenCard,
             Self::Reset => Advice::DropCard,
             Self::Disabled => Advice::EnableUserInterrupt,
-            Self::Interrupt(inner) => return Advice::of(inner),
-            Self::Mmio(inner) => return Advice::of(inner),
+            Self::Cause(cause) => return cause.advice(),
         })
     }
 }

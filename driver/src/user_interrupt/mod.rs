@@ -26,7 +26,7 @@ use fpga_pci::Waited;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use fpga_pci::{Deadline, Interrupt, MmioError};
+use fpga_pci::{Deadline, Interrupt, InterruptError, MmioError};
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock, MAX_USER_INTERRUPTS};
 
 pub use error::UserInterruptError;
@@ -96,14 +96,14 @@ impl Card {
     /// polled; [`UserInterrupt::delivery`] reports this.
     ///
     /// # Errors
-    /// [`ResourceError::NoSuchUserInterrupt`], [`ResourceError::InUse`], [`ResourceError::Observed`], [`ResourceError::Mmio`];
-    /// [`ResourceError::Interrupt`] if the system provides no file descriptor.
+    /// [`ResourceError::NoSuchUserInterrupt`], [`ResourceError::InUse`], [`ResourceError::Observed`], [`ResourceError::Cause`];
+    /// [`ResourceError::Cause`] if the system provides no file descriptor.
     pub fn user_interrupt(&self, line: u8) -> Result<UserInterrupt, Error<ResourceError>> {
         let claim = self.shared.claim_user_line(line).at(|| self.shared.place())?;
         if let Err(error) = self.enable_interrupts() {
-            match error.kind {
-                ResourceError::Interrupt(source) => {
-                    tracing::warn!(card = %self.shared.name, line, error = %source, "the user interrupt is polled");
+            match &error.kind {
+                ResourceError::Cause(cause) if cause.get::<InterruptError>().is_some() => {
+                    tracing::warn!(card = %self.shared.name, line, error = %cause, "the user interrupt is polled");
                 }
                 _ => return Err(error),
             }
@@ -119,14 +119,14 @@ impl Card {
     /// As [`user_interrupt`](Self::user_interrupt); none is taken then.
     pub fn user_interrupts(&self, lines: &[u8]) -> Result<UserInterrupts, Error<ResourceError>> {
         let lines: Result<Vec<_>, _> = lines.iter().map(|line| self.user_interrupt(*line)).collect();
-        UserInterrupts::new(lines?).map_err(ResourceError::Interrupt).at(|| self.shared.place())
+        UserInterrupts::new(lines?).map_err(ResourceError::from).at(|| self.shared.place())
     }
 
     /// Reads levels and masks of all user interrupts. Changes nothing, so it also works on a card that was [opened for inspection
     /// only](crate::OpenOptions::observe).
     ///
     /// # Errors
-    /// [`ResourceError::Mmio`].
+    /// [`ResourceError::Cause`].
     pub fn user_interrupt_states(&self) -> Result<Vec<UserInterruptState>, Error<ResourceError>> {
         let bar = &self.shared.dma_bar;
         let read = || -> Result<Vec<UserInterruptState>, MmioError> {
@@ -149,7 +149,7 @@ impl Card {
             };
             Ok((0..MAX_USER_INTERRUPTS).zip(vectors).map(state).collect())
         };
-        read().map_err(ResourceError::Mmio).at(|| self.shared.place())
+        read().map_err(ResourceError::from).at(|| self.shared.place())
     }
 }
 
@@ -176,7 +176,7 @@ impl UserInterrupt {
     /// has its own vector.
     ///
     /// # Errors
-    /// [`UserInterruptError::Gone`], [`UserInterruptError::Reset`], [`UserInterruptError::Mmio`].
+    /// [`UserInterruptError::Gone`], [`UserInterruptError::Reset`], [`UserInterruptError::Cause`].
     pub fn take(&self) -> Result<u64, Error<UserInterruptError>> {
         self.line.take_arrived().at(|| self.line.place())
     }
@@ -319,7 +319,7 @@ fn back_off(
         return Ok(());
     }
     let woken =
-        backend.wait_interrupt(interrupt, span).map_err(UserInterruptError::Interrupt).at(|| line.place())?;
+        backend.wait_interrupt(interrupt, span).map_err(UserInterruptError::from).at(|| line.place())?;
     // Interrupts taken from the line's own descriptor belong to the line.
     if let Some(count) = woken
         && core::ptr::eq(interrupt, line.interrupt())

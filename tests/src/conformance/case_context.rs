@@ -1,8 +1,10 @@
 //! Shared code of the cases: an opened card on a fault-injecting backend, and channel pairs (a channel under test and one of the other
 //! direction that checks it).
 
+use crate::causes::Lower as _;
 use core::cell::RefCell;
 use core::time::Duration;
+use fpga_pci::InterruptError;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::FaultEntry;
@@ -230,7 +232,7 @@ impl Opened {
     pub fn interrupts(&self) -> Result<(), Skip> {
         match self.card.enable_interrupts() {
             Ok(_) => Ok(()),
-            Err(error @ Error { kind: ResourceError::Interrupt(_), .. }) => {
+            Err(error) if error.kind.lower::<InterruptError>().is_some() => {
                 Err(Skip(format!("enabling interrupts failed: {error}")))
             }
             Err(error) => panic!("{error}"),

@@ -10,7 +10,7 @@ use core::fmt;
 
 use fpga_driver::{
     CdmaError, ChannelError, Direction, RunMode,
-    errors::{CdmaFaultCause, FaultCause},
+    errors::{CauseClass, CdmaFaultCause, FaultCause},
 };
 use fpga_registers::xdma::StatusError as StatusBit;
 
@@ -102,13 +102,16 @@ pub enum ExpectedError {
 impl ExpectedError {
     /// Classifies an error of a channel.
     #[must_use]
-    pub const fn of(error: &ChannelError) -> Option<Self> {
-        use fpga_pci::MmioError;
+    pub fn of(error: &ChannelError) -> Option<Self> {
         match error {
-            ChannelError::Gone { .. } | ChannelError::Mmio(MmioError::Gone { .. }) => Some(Self::Gone),
+            ChannelError::Gone { .. } => Some(Self::Gone),
             ChannelError::Wedged { .. } => Some(Self::Wedged),
             ChannelError::TimedOut { .. } => Some(Self::TimedOut),
-            ChannelError::Mmio(MmioError::Stale { .. }) => Some(Self::Stale),
+            ChannelError::Cause(cause) => match cause.class() {
+                CauseClass::Gone => Some(Self::Gone),
+                CauseClass::Reset => Some(Self::Stale),
+                _ => None,
+            },
             _ => None,
         }
     }

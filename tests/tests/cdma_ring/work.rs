@@ -1,7 +1,7 @@
 //! Operation of a ring without faults, and its refusals.
 
 use super::*;
-use fpga_driver::Error;
+use fpga_tests::causes::Lower as _;
 
 #[test]
 fn cdma_ring_chains_of_every_length() {
@@ -81,8 +81,7 @@ proptest! {
                     Ok(ticket) => break Some(ticket),
                     Err(refused) if refused.is_full() => payload = refused.payload,
                     Err(refused) => {
-                        let permanent = matches!(refused.error.kind, CdmaSubmitError::Ring(CdmaRefusalReason::Empty | CdmaRefusalReason::TooManyDescriptors { .. })
-                        );
+                        let permanent = matches!(refused.error.kind.lower(), Some(CdmaRefusalReason::Empty | CdmaRefusalReason::TooManyDescriptors { .. }));
                         prop_assert!(permanent, "{}", refused);
                         prop_assert_eq!(refused.payload, number);
                         break None;
@@ -246,10 +245,7 @@ fn cdma_ring_invalid_copy_is_refused_and_returned() {
         refused.error.kind
     };
     let range = |error| matches!(error, CdmaSubmitError::Range(CdmaError::CardMemory { .. }));
-    let of_ring = |error| match error {
-        CdmaSubmitError::Ring(source) => source,
-        error => panic!("{error}"),
-    };
+    let of_ring = |error: CdmaSubmitError| *error.lower::<CdmaRefusalReason>().unwrap();
     assert!(range(refused(&[segment(0, MEMORY - 99, 100)])));
     assert!(range(refused(&[segment(0, 0x100, 16), segment(MEMORY, 0, 1)])));
     assert!(range(refused(&[segment(u64::MAX, 0, 2)])));
@@ -274,10 +270,7 @@ fn cdma_ring_invalid_copy_is_refused_and_returned() {
 fn cdma_ring_invalid_configuration_returns_everything() {
     let (network, card) = opened();
     let bypass = || DescriptorPath::bypass(at(0));
-    let config = |options| match refusal(&card, bypass(), options) {
-        CdmaRingError::Config(source) => source,
-        error => panic!("{error}"),
-    };
+    let config = |options| *refusal(&card, bypass(), options).lower::<CdmaRingConfigError>().unwrap();
     assert_eq!(config(options().descriptors(3)), CdmaRingConfigError::Entries { found: 3 });
     assert_eq!(config(options().copies(3)), CdmaRingConfigError::Operations { found: 3 });
     assert_eq!(config(options().length_bits(24)), CdmaRingConfigError::LengthBits { found: 24 });
@@ -351,8 +344,8 @@ fn cdma_ring_every_build_has_ring() {
         let refused = ring.copy(at(0), at(0x1_0000_0000), 64, 0).unwrap_err();
         assert!(
             matches!(
-                refused.error.kind,
-                CdmaSubmitError::Ring(CdmaRefusalReason::AddressRange { address_bits: 32, .. })
+                refused.error.kind.lower(),
+                Some(CdmaRefusalReason::AddressRange { address_bits: 32, .. })
             ),
             "{refused}"
         );
@@ -367,10 +360,8 @@ fn cdma_ring_without_dre_unaligned_copy_is_refused() {
     let mut ring: CdmaRing<u64> =
         ring(&card, DescriptorRoute::Bypass, options().length_bits(12).realignment(false));
     let refused = ring.copy(at(0x20_0001), at(0x30_0000), 64, 5).unwrap_err();
-    let Error { kind: CdmaSubmitError::Ring(source), .. } = refused.error else {
-        panic!("{}", refused.error)
-    };
-    assert_eq!(source, CdmaRefusalReason::Misaligned { address: at(0x20_0001), alignment: 64 });
+    let misaligned = CdmaRefusalReason::Misaligned { address: at(0x20_0001), alignment: 64 };
+    assert_eq!(refused.error.kind.lower(), Some(&misaligned));
     // An aligned copy stays aligned where it is split; its length is free.
     let data = bytes(1, 20_001);
     poke(&network, 0, at(0x20_0000), &data);

@@ -10,6 +10,7 @@ use fpga_registers::xdma::{ChannelBlock, channel_base};
 use fpga_sim::{CardFailure, SimNetwork};
 use fpga_tests::bed::{Channel, TestSetup};
 use fpga_tests::cards::{DMA_BAR, channels_idle, fast_network, network, open, with_channels};
+use fpga_tests::causes::Lower as _;
 use fpga_tests::fault_injecting::{FaultInjectingBackend, ReplacedRegister};
 
 use super::*;
@@ -236,7 +237,7 @@ pub(crate) const POLL_CALLS: [(&str, PollCall); 5] = [
 
 /// Resets the card after `steps` units of work, and lets `poll_call` detect it.
 pub(crate) fn reset(way: TestSetup, (name, poll_call): (&str, PollCall), steps: usize) {
-    let stale = |error: &ChannelError| matches!(error, ChannelError::Mmio(MmioError::Stale { .. }));
+    let stale = |error: &ChannelError| matches!(error.lower(), Some(MmioError::Stale { .. }));
     let mut bed = TestBed::with(way, short(way));
     let work = Work::begin(&mut bed, steps);
     bed.network.backend(0).reset(ResetLevel::Hot).unwrap();
@@ -282,7 +283,7 @@ fn reset_before_first_doorbell_is_detected() {
         let buffered = bed.channel.submit(bed.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
         bed.network.backend(0).reset(ResetLevel::Hot).unwrap();
         let error = bed.channel.wait(buffered, WaitOptions::default()).unwrap_err();
-        assert!(matches!(error.kind, ChannelError::Mmio(MmioError::Stale { .. })), "{way:?}: {error}");
+        assert!(matches!(error.kind.lower(), Some(MmioError::Stale { .. })), "{way:?}: {error}");
         assert!(
             bed.channel.has_ended(ticket),
             "{way:?}: the error is reported once, and all transfers have ended"
@@ -465,7 +466,7 @@ fn take_channel_of_removed_card_is_refused() {
             network.fail(0, failure);
             let refused = way.take(&card, 0, way.options());
             assert!(
-                matches!(refused, Err(Error { kind: ResourceError::Mmio(MmioError::Gone { .. }), .. })),
+                matches!(&refused, Err(error) if matches!(error.kind.lower(), Some(MmioError::Gone { .. }))),
                 "{way:?} {failure:?}: {refused:?}"
             );
             network.fail(0, CardFailure::None);

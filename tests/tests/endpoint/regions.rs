@@ -39,7 +39,7 @@ fn region_write_outside_is_refused() {
     assert!(matches!(error, Err(Error { kind: SendError::SourceRange { .. }, .. })), "{error:?}");
     let anyone = RemoteRegion { node: NodeId::ANY, ..region.remote };
     let error = net.end(0).send(SOURCE, &anyone, 0, 2, SendOptions::default());
-    assert!(matches!(error, Err(Error { kind: SendError::Sender(_), .. })), "{error:?}");
+    assert!(matches!(error, Err(Error { kind: SendError::Cause(_), .. })), "{error:?}");
     net.carry(SOURCE, &region.remote, 9_000, &bytes(4, 1000));
     net.assert_clean();
 }

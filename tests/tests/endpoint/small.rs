@@ -32,7 +32,7 @@ fn small_single_transfer_slot_is_back_pressure() {
     net.put(0, SOURCE, &bytes(1, 5000));
     net.send(0, SOURCE, &region, 0, 5000);
     let refused = net.end(0).send(SOURCE, &region, 0, 5000, SendOptions::default()).unwrap_err();
-    assert!(refused.to_string().contains("poll completions"), "{refused}");
+    assert!(refused.kind.is_full(), "{refused}");
     net.settle();
     // The slot is free again, and the next transfer may go to another node.
     let own = net.end(0).open_region(NodeId::ANY, CardRange::new(TARGET, 5000)).unwrap().remote;

@@ -83,13 +83,13 @@ fn out_of_memory_is_error() {
     let mut channel = card.h2c(0).unwrap();
     let all = card.buffer(900 << 10).unwrap();
     let error = card.buffer(900 << 10).unwrap_err();
-    assert!(matches!(error.kind, ResourceError::Memory(_)), "{error}");
+    assert!(matches!(error.kind, ResourceError::Cause(_)), "{error}");
     assert_message(&error, &["in use", "in quarantine"]);
-    assert!(matches!(card.buffer(0), Err(Error { kind: ResourceError::Memory(_), .. })));
-    assert!(matches!(card.buffer(usize::MAX), Err(Error { kind: ResourceError::Memory(_), .. })));
+    assert!(matches!(card.buffer(0), Err(Error { kind: ResourceError::Cause(_), .. })));
+    assert!(matches!(card.buffer(usize::MAX), Err(Error { kind: ResourceError::Cause(_), .. })));
     // A channel that cannot be taken because memory is exhausted stays free.
     let error = card.h2c_with(1, ChannelOptions::default().descriptors(65_536)).unwrap_err();
-    assert!(matches!(error.kind, ResourceError::Memory(_)), "{error}");
+    assert!(matches!(error.kind, ResourceError::Cause(_)), "{error}");
     drop(all);
     assert!(card.h2c(1).is_ok());
     assert_works(&network, &card, &mut channel, 1);

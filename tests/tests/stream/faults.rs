@@ -183,7 +183,7 @@ fn stream_invalid_options_are_refused() {
         );
     }
     let huge = C2hStreamOptions::default().buffers(1 << 16).buffer_size(1 << 20);
-    assert!(matches!(card.c2h_stream_with(0, huge), Err(Error { kind: ResourceError::Memory(_), .. })));
+    assert!(matches!(card.c2h_stream_with(0, huge), Err(Error { kind: ResourceError::Cause(_), .. })));
     assert!(card.c2h_stream(0).is_ok(), "the channel is available");
 }
 

@@ -318,10 +318,9 @@ from! {
     VfioOpenError: error => machine_advice::vfio(error), false;
     VfioUserOpenError: error => machine_advice::vfio_user(error), false;
     Error<OpenError>: error => match &error.kind {
-        OpenError::Vfio(error) => machine_advice::vfio(error),
-        OpenError::VfioUser(error) => machine_advice::vfio_user(error),
-        _ => driver(error).map(Cow::Owned),
-    }, false;
+        OpenError::Cause(cause) => machine_advice::open(cause),
+        _ => None,
+    }.or_else(|| driver(error).map(Cow::Owned)), false;
     Error<ResourceError>: error => driver(error),
         matches!(error.kind, ResourceError::NoSuchChannel { .. } | ResourceError::NoSuchUserInterrupt { .. });
     Error<UserInterruptError>: error => driver(error), false;

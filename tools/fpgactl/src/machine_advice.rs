@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use fpga_driver::Advice;
+use fpga_driver::errors::Cause;
 use fpga_host::bind::BindError;
 use fpga_host::{Fix, Hint, HostError};
 use fpga_pci::ConfigSpaceError;
@@ -38,6 +39,15 @@ pub(crate) fn bind(error: &BindError) -> Option<Cow<'static, str>> {
             Some(format!("return it to its driver: fpgactl release {address}").into())
         }
         other => other.help(),
+    }
+}
+
+/// Advice about a card that could not be opened.
+pub(crate) fn open(cause: &Cause) -> Option<Cow<'static, str>> {
+    match (cause.get(), cause.get()) {
+        (Some(error), _) => vfio(error),
+        (None, Some(error)) => vfio_user(error),
+        (None, None) => None,
     }
 }
 

@@ -7,14 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_driver::{
-    AccessOptions, Card, CardAddr, CardRange, CardSpec, OpenError, OpenOptions, errors::CardSpecError,
-};
+use fpga_driver::{AccessOptions, Card, CardAddr, CardRange, CardSpec, OpenOptions, errors::Cause};
 use fpga_firmware::NodeId;
 use fpga_input::FileKind;
 use fpga_netmodel::{Impairments, Rate};
 use fpga_pci::Backend;
 use fpga_pci::DmaPoolOptions;
+use fpga_pci::ParsePciAddressError;
 use fpga_pci::catch_bus_errors;
 use fpga_pci::vfio::{VfToken, VfioInterface};
 use fpga_sim::{CardDescription, DescriptionError, HopFeedback, Partitions, SimHop};
@@ -95,7 +94,7 @@ fn idle_timeout(timeout: Option<Duration>) -> Duration {
 #[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME, vfio-user:SOCKET, rtl:FOLDER and shared:CARD{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
 pub struct ParseTargetError {
     /// Error of the text.
-    r#source: CardSpecError,
+    r#source: Cause,
     /// Suggested card.
     meant: Option<String>,
 }
@@ -127,7 +126,7 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse().map(|spec: CardSpec| Self::from(spec)).map_err(|source| {
-            let meant = matches!(source, CardSpecError::Unknown { .. }).then(|| suggest(text)).flatten();
+            let meant = source.get::<ParsePciAddressError>().and_then(|_| suggest(text));
             ParseTargetError { source, meant }
         })
     }
@@ -324,12 +323,7 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Backend>>, CliError> {
         return Ok(None);
     }
     catch();
-    let backend = target.spec.backend(&target.access.options()).map_err(|error| match error.kind {
-        OpenError::Vfio(error) => CliError::from(error),
-        OpenError::VfioUser(error) => error.into(),
-        _ => error.into(),
-    })?;
-    Ok(Some(backend))
+    Ok(Some(target.spec.backend(&target.access.options())?))
 }
 
 /// Catches bus errors in this program's process: BARs may be mapped, the removal of a card causes an error message, and memory that a

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use fpga_driver::{Card, DmaAccess, RegisteredMemory, SharedMemory};
 
 use crate::call::{call, set, set_if};
-use crate::code::memory_status;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
 use crate::status::Status;
@@ -85,15 +84,7 @@ pub(crate) extern "C" fn fpga_buffer_register(
         // succeeded, which it does only after `owner` was dropped. No Rust code has references to them.
         let memory = unsafe { SharedMemory::from_foreign(data, length, owner) };
         let memory = memory.map_err(|error| Failure::on_card(Status::Argument, &error, card.name()))?;
-        let memory = card.map_memory(memory, DmaAccess::Both).map_err(|refused| {
-            let status = memory_status(&refused.error);
-            let help = refused.error.help();
-            let failure = Failure::on_card(status, &refused.error, card.name());
-            match help {
-                Some(help) => failure.advise(&help),
-                None => failure,
-            }
-        })?;
+        let memory = card.map_memory(memory, DmaAccess::Both).map_err(|refused| refused.error)?;
         let buffer = Buffer { card, memory, channels: Vec::new(), released: Some(released) };
         set(out, handle::add(buffer)?)
     })

@@ -2,13 +2,13 @@
 
 use core::ffi::c_char;
 
-use fpga_driver::errors::{CardSpecError, MmioError};
+use fpga_driver::errors::{Cause, MmioError};
 use fpga_driver::{
     Bar, BarOffset, Card, CardAddr, CardRange, CardSpec, NetworkInterface, OpenError, OpenOptions,
 };
 
 use crate::call::{call, copy_text, duration, read_options, set, set_if, text, write_struct};
-use crate::code::mmio_status;
+use crate::code::Code as _;
 use crate::error::Failure;
 use crate::handle;
 use crate::layout::c_struct;
@@ -94,7 +94,7 @@ pub(crate) extern "C" fn fpga_open_with(
 
 /// Parses the name of a card.
 pub(crate) fn spec(name: *const c_char) -> Result<CardSpec, Failure> {
-    let parsed: Result<CardSpec, CardSpecError> = text(name, "the name of the card")?.parse();
+    let parsed: Result<CardSpec, Cause> = text(name, "the name of the card")?.parse();
     parsed.map_err(|error| fpga_driver::Error::<OpenError>::from(error).into())
 }
 
@@ -220,11 +220,8 @@ fn register<T>(card: u64, bar: i32, access: impl FnOnce(&Bar) -> Result<T, MmioE
     let bar =
         bar.ok_or_else(|| Failure::on_card(Status::Unsupported, &"the card has no user BAR", card.name()))?;
     access(bar).map_err(|error| {
-        let (failure, help) = (Failure::on_card(mmio_status(&error), &error, card.name()), error.help());
-        match help {
-            Some(help) => failure.advise(&help),
-            None => failure,
-        }
+        let cause = Cause::from(error);
+        Failure::on_card(cause.status(), &cause, card.name()).advised(cause.advice().as_ref())
     })
 }
 

@@ -7,7 +7,7 @@ use fpga_driver::errors::CdmaFault;
 use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRing, CdmaSegment, Error};
 
 use crate::call::{call, duration, set, set_if};
-use crate::code::{Code, Position, mmio_status};
+use crate::code::{Code, Position};
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
 use crate::status::Status;
@@ -24,7 +24,7 @@ impl Code for CdmaError {
             Self::Gone => Status::Gone,
             Self::Silent(_) | Self::Narrow { .. } | Self::NoScatterGather => Status::Unsupported,
             Self::BounceChannels { .. } => Status::Argument,
-            Self::Mmio(error) => mmio_status(error),
+            Self::Cause(cause) => cause.status(),
             _ => Status::System,
         }
     }

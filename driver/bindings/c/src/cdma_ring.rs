@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use fpga_driver::errors::{CdmaFault, CdmaFaultCause, CdmaRefusalReason, CdmaRingError, CdmaSubmitError};
+use fpga_driver::errors::{CdmaFault, CdmaFaultCause, CdmaRingError, CdmaSubmitError};
 use fpga_driver::{CardAddr, Cdma, CdmaRingOptions, CdmaSegment, DescriptorPath, Error, Ticket};
 
 use crate::call::{array, call, read_options, set, set_if};
@@ -98,9 +98,8 @@ impl Code for CdmaRingError {
             Self::Cancelled { .. } => Status::Cancelled,
             Self::UnknownTicket => Status::Ticket,
             Self::NoInterrupt | Self::NoBypass { .. } => Status::Unsupported,
-            Self::Config(_) | Self::Coalescing { .. } | Self::OutsideBypass { .. } | Self::Channel { .. } => {
-                Status::Argument
-            }
+            Self::Coalescing { .. } | Self::OutsideBypass { .. } | Self::Channel { .. } => Status::Argument,
+            Self::Cause(cause) => cause.status(),
             Self::Lost { .. } => Status::Gone,
             _ => Status::System,
         }
@@ -110,7 +109,7 @@ impl Code for CdmaRingError {
 impl Code for CdmaSubmitError {
     fn status(&self) -> Status {
         match self {
-            Self::Ring(CdmaRefusalReason::Full { .. }) => Status::Full,
+            Self::Full { .. } => Status::Full,
             Self::EarlierFailed(error) | Self::Failed(error) => error.status(),
             Self::Bounce(error) => error.status(),
             _ => Status::Range,

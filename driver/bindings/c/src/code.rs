@@ -1,7 +1,7 @@
 //! Kinds of the driver's errors as status codes, and the positions that they name.
 
 use fpga_driver::bulk::BulkError;
-use fpga_driver::errors::{ChannelFault, DmaAllocError, FaultCause, MmioError, ServerError};
+use fpga_driver::errors::{Cause, CauseClass, ChannelFault, FaultCause};
 use fpga_driver::{ChannelError, OpenError, ResourceError, SubmitError, TransferError};
 
 use crate::status::Status;
@@ -66,25 +66,19 @@ impl Code for ChannelFault {
     }
 }
 
-/// Code of a register access that failed.
-pub(crate) fn mmio_status(error: &MmioError) -> Status {
-    match error {
-        MmioError::OutOfRange { .. } | MmioError::Misaligned { .. } => Status::Range,
-        MmioError::Stale { .. } => Status::Gone,
-        MmioError::OtherProcess(_) => Status::Process,
-        MmioError::Server { source: ServerError::TimedOut { .. }, .. } => Status::TimedOut,
-        error if error.is_gone() => Status::Gone,
-        _ => Status::System,
-    }
-}
-
-/// Code of an allocation or a mapping that failed.
-pub(crate) fn memory_status(error: &DmaAllocError) -> Status {
-    match error {
-        DmaAllocError::BadRequest { .. } | DmaAllocError::NotWholePages { .. } => Status::Argument,
-        DmaAllocError::AlreadyMapped { .. } => Status::InUse,
-        DmaAllocError::OtherProcess(_) => Status::Process,
-        _ => Status::NoMemory,
+impl Code for Cause {
+    fn status(&self) -> Status {
+        match self.class() {
+            CauseClass::Gone | CauseClass::Reset => Status::Gone,
+            CauseClass::TimedOut => Status::TimedOut,
+            CauseClass::OtherProcess => Status::Process,
+            CauseClass::Range => Status::Range,
+            CauseClass::Argument => Status::Argument,
+            CauseClass::InUse => Status::InUse,
+            CauseClass::Memory => Status::NoMemory,
+            CauseClass::Unsupported => Status::Unsupported,
+            _ => Status::System,
+        }
     }
 }
 
@@ -103,10 +97,8 @@ impl Code for ResourceError {
         match self {
             Self::InUse { .. } => Status::InUse,
             Self::Busy { .. } => Status::Wedged,
-            Self::Memory(error) => memory_status(error),
-            Self::Mmio(error) => mmio_status(error),
-            Self::Interrupt(_) => Status::System,
-            Self::StreamBuffers { .. } | Self::Ring(_) => Status::Argument,
+            Self::Cause(cause) => cause.status(),
+            Self::StreamBuffers { .. } => Status::Argument,
             _ => Status::Unsupported,
         }
     }
@@ -144,7 +136,7 @@ impl Code for ChannelError {
             Self::MemoryInUse | Self::PacketStarted => Status::InUse,
             Self::NotRegistered => Status::Handle,
             Self::NoInterrupt => Status::Unsupported,
-            Self::Mmio(error) => mmio_status(error),
+            Self::Cause(cause) => cause.status(),
             _ => Status::System,
         }
     }

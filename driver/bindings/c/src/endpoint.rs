@@ -9,7 +9,7 @@ use fpga_rdma::{
 };
 
 use crate::call::{bytes, call, duration, out_bytes, read_options, set, set_if, write_struct};
-use crate::code::{Code, mmio_status};
+use crate::code::Code;
 use crate::endpoint_options::{COptions, CSend, send_options};
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
@@ -157,7 +157,7 @@ impl Code for EndpointError {
             Self::Submit(error) => error.kind.status(),
             Self::Prepare(error) | Self::Fetch(error) => error.kind.status(),
             Self::Upload(_) | Self::Chain { .. } => Status::Fault,
-            Self::Mmio(error) => mmio_status(error),
+            Self::Cause(cause) => cause.status(),
             Self::RegionRange { .. } => Status::Range,
             Self::RegionsFull { .. } => Status::NoMemory,
             Self::TimedOut { .. } | Self::NoArrival { .. } => Status::TimedOut,
@@ -172,13 +172,11 @@ impl Code for EndpointError {
 
 impl Code for SendError {
     fn status(&self) -> Status {
-        use fpga_rdma::errors::CommandError;
         match self {
             Self::Scheme { .. } => Status::Unsupported,
             Self::Peer { .. } => Status::Peer,
-            Self::Mmio(error) => mmio_status(error),
-            Self::Sender(CommandError::Full { .. } | CommandError::Destinations { .. }) => Status::Full,
-            Self::Sender(CommandError::Notify | CommandError::Scheme { .. }) => Status::Unsupported,
+            Self::Cause(cause) => cause.status(),
+            _ if self.is_full() => Status::Full,
             _ => Status::Range,
         }
     }

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 
-use fpga_driver::errors::{CardPart, ErrorKind, OtherProcess};
+use fpga_driver::errors::{CardPart, ErrorKind};
 use fpga_driver::{ChannelName, Direction, Error, ErrorPlace};
+use fpga_pci::OtherProcess;
 
 use crate::advice::render;
 use crate::code::{Code, Position};

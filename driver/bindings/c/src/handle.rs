@@ -22,7 +22,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use fpga_driver::Card;
-use fpga_driver::errors::OtherProcess;
+use fpga_pci::OtherProcess;
 use fpga_pci::Process;
 
 use crate::error::{self, Failure};

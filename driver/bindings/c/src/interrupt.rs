@@ -10,7 +10,7 @@ use fpga_driver::{Card, UserInterrupt, UserInterrupts};
 
 use crate::call::{array, call, set, set_if, write_struct};
 use crate::channel::number;
-use crate::code::{Code, mmio_status};
+use crate::code::Code;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
 use crate::layout::{c_struct, zeroed};
@@ -52,7 +52,7 @@ impl Code for UserInterruptError {
             Self::TimedOut { .. } => Status::TimedOut,
             Self::Gone | Self::Reset => Status::Gone,
             Self::Disabled => Status::Argument,
-            Self::Mmio(error) => mmio_status(error),
+            Self::Cause(cause) => cause.status(),
             _ => Status::System,
         }
     }

@@ -4,12 +4,12 @@ use core::ffi::c_char;
 use std::path::Path;
 use std::sync::Arc;
 
-use fpga_driver::errors::MmioError;
+use fpga_driver::errors::{Cause, MmioError};
 use fpga_driver::{Bar, Card};
 use fpga_register_map::{AccessError, MapError, NameError, Named, RegisterMap, Registers};
 
 use crate::call::{call, copy_text, set, set_if, text, write_struct};
-use crate::code::mmio_status;
+use crate::code::Code as _;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
 use crate::layout::{c_struct, zeroed};
@@ -114,7 +114,9 @@ fn registers<R>(
         .ok_or_else(|| Failure::on_card(Status::Unsupported, &"the card has no user BAR", card.name()))?;
     body(&Registers::new(&map, bar)).map_err(|error| match &error {
         AccessError::Name(error) => refused(error),
-        AccessError::Io { source, .. } => Failure::on_card(mmio_status(source), &error, card.name()),
+        AccessError::Io { source, .. } => {
+            Failure::on_card(Cause::from(*source).status(), &error, card.name())
+        }
     })
 }
 

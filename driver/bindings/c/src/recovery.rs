@@ -9,7 +9,7 @@ use fpga_driver::{Card, ChannelName, Direction, OpenOptions};
 
 use crate::call::{call, copy_text, duration, read_options, set, write_struct};
 use crate::channel::{is_h2c, number};
-use crate::code::{Code, mmio_status};
+use crate::code::Code;
 use crate::error::Failure;
 use crate::handle;
 use crate::layout::{c_struct, zeroed};
@@ -62,7 +62,7 @@ impl Code for RecoveryError {
             Self::Stale => Status::Gone,
             Self::Observed | Self::NoSuchChannel { .. } => Status::Unsupported,
             Self::Open(error) => error.status(),
-            Self::Mmio(error) => mmio_status(error),
+            Self::Cause(cause) => cause.status(),
             _ => Status::System,
         }
     }

@@ -4,7 +4,7 @@ use fpga_driver::{CardAddr, CardRange, NodeId};
 use fpga_rdma::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
 
 use crate::call::{call, duration, set, set_if, write_struct};
-use crate::code::{Code, mmio_status};
+use crate::code::Code;
 use crate::endpoint::{CardEndpoint, nanoseconds, send_advice, send_failure};
 use crate::endpoint_options::{CSend, send_options};
 use crate::error::Failure;
@@ -111,7 +111,6 @@ impl Code for ReadError {
             Self::Send(error) => error.status(),
             Self::Endpoint(error) => error.status(),
             Self::Upload(error) => error.kind.status(),
-            Self::Mmio(error) => mmio_status(error),
             _ => Status::Full,
         }
     }

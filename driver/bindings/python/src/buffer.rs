@@ -77,7 +77,7 @@ impl Buffer {
         let mapped = wait::detached(py, || {
             // A refused map returns the memory, which is released here, without a lock of the driver.
             opened.map_memory(memory, access).map_err(|refused| {
-                Failure::new(Class::NoMemory, refused.error.to_string())
+                Failure::new(Class::NoMemory, refused.error.kind.to_string())
                     .advice("register whole pages (address and length are multiples of 4096), or use memory of card.allocate")
                     .on_card(opened.name())
             })

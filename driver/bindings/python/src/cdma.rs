@@ -4,7 +4,7 @@ use core::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fpga_driver::errors::AllOnesCause;
+use fpga_driver::errors::{AllOnesCause, CauseClass};
 use fpga_driver::{CardAddr, CdmaError, Error};
 use pyo3::prelude::*;
 
@@ -24,10 +24,10 @@ impl Classify for CdmaError {
             Self::Engine { .. } => Class::Fault,
             Self::TimedOut { .. } | Self::Stopped { .. } => Class::TimedOut,
             Self::Stuck { .. } => Class::Wedged,
-            Self::Silent(AllOnesCause::Server(error)) if !error.is_disconnected() => Class::TimedOut,
+            Self::Silent(AllOnesCause::Server(cause)) if cause.class() != CauseClass::Gone => Class::TimedOut,
             Self::Gone | Self::Silent(_) => Class::Gone,
             Self::NoScatterGather => Class::Unsupported,
-            Self::Mmio(error) => error.class(),
+            Self::Cause(cause) => Classify::class(cause),
             _ => Class::Refused,
         }
     }

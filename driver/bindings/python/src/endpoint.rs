@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use fpga_driver::{CardAddr, CardRange, NodeId};
 use fpga_pci::{Backoff, Clock};
-use fpga_rdma::errors::CommandError;
 use fpga_rdma::{
     EndpointError, EndpointOptions, Notification, PendingRead, PendingSend, ReadCompletion, ReadError,
     ReadFailure, ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, Scheme, SendCompletion,
@@ -48,7 +47,7 @@ impl Classify for EndpointError {
             Self::Prepare(error) | Self::Fetch(error) => error.kind.class(),
             Self::Cdma(error) => error.kind.class(),
             Self::Upload(_) | Self::Chain { .. } => Class::Fault,
-            Self::Mmio(error) => error.class(),
+            Self::Cause(cause) => Classify::class(cause),
             Self::RegionsFull { .. } => Class::Full,
             Self::Memory(_) => Class::NoMemory,
             Self::TimedOut { .. } | Self::NoArrival { .. } | Self::NoPeer { .. } => Class::TimedOut,
@@ -59,20 +58,13 @@ impl Classify for EndpointError {
     }
 }
 
-fn submit_class(error: &CommandError) -> Class {
-    match error {
-        CommandError::Full { .. } | CommandError::Destinations { .. } => Class::Full,
-        CommandError::Notify | CommandError::Scheme { .. } => Class::Unsupported,
-        _ => Class::Range,
-    }
-}
-
 impl Classify for SendError {
     fn class(&self) -> Class {
         match self {
             Self::Scheme { .. } => Class::Unsupported,
             Self::Peer { .. } => Class::Refused,
-            Self::Sender(error) => submit_class(error),
+            Self::Cause(cause) => Classify::class(cause),
+            _ if self.is_full() => Class::Full,
             _ => Class::Range,
         }
     }
@@ -86,7 +78,6 @@ impl Classify for ReadError {
             Self::Send(error) => error.class(),
             Self::Endpoint(error) => error.class(),
             Self::Upload(error) => error.kind.class(),
-            Self::Sender(error) => submit_class(error),
             _ => Class::Range,
         }
     }

@@ -4,11 +4,9 @@
 //! of Python 3.11. A [`Class`] names one.
 
 use fpga_driver::bulk::BulkError;
-use fpga_driver::errors::{
-    CardPart, ChannelFault, DmaAllocError, ErrorKind, FaultCause, InterruptError, MmioError, OtherProcess,
-    ServerError,
-};
+use fpga_driver::errors::{CardPart, Cause, CauseClass, ChannelFault, ErrorKind, FaultCause, MmioError};
 use fpga_driver::{ChannelError, Error, OpenError, ResourceError, SubmitError, TransferError};
+use fpga_pci::{DmaAllocError, OtherProcess};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -251,12 +249,8 @@ impl Classify for ResourceError {
         match self {
             Self::InUse { .. } => Class::InUse,
             Self::Busy { .. } => Class::Wedged,
-            Self::Memory(DmaAllocError::OtherProcess(_))
-            | Self::Interrupt(InterruptError::OtherProcess(_)) => Class::OtherProcess,
-            Self::Memory(_) => Class::NoMemory,
-            Self::Mmio(error) => error.class(),
-            Self::Interrupt(_) => Class::Refused,
-            Self::StreamBuffers { .. } | Self::Ring(_) => Class::Range,
+            Self::Cause(cause) => Classify::class(cause),
+            Self::StreamBuffers { .. } => Class::Range,
             _ => Class::Unsupported,
         }
     }
@@ -281,7 +275,7 @@ impl Classify for ChannelError {
             Self::TimedOut { .. } | Self::Cancelled { .. } => Class::TimedOut,
             Self::MemoryInUse | Self::PacketStarted => Class::InUse,
             Self::NoInterrupt => Class::Unsupported,
-            Self::Mmio(error) => error.class(),
+            Self::Cause(cause) => Classify::class(cause),
             _ => Class::Refused,
         }
     }
@@ -321,15 +315,26 @@ impl Classify for ChannelFault {
     }
 }
 
+impl Classify for Cause {
+    fn class(&self) -> Class {
+        match self.class() {
+            CauseClass::OtherProcess => Class::OtherProcess,
+            CauseClass::InUse => Class::InUse,
+            // Whole pages, for example, are a property of memory.
+            _ if self.get::<DmaAllocError>().is_some() => Class::NoMemory,
+            CauseClass::Memory => Class::NoMemory,
+            CauseClass::TimedOut => Class::TimedOut,
+            // After a reset, the state that the program has set is gone.
+            CauseClass::Gone | CauseClass::Reset => Class::Gone,
+            CauseClass::Range | CauseClass::Argument => Class::Range,
+            CauseClass::Unsupported => Class::Unsupported,
+            _ => Class::Refused,
+        }
+    }
+}
+
 impl Classify for MmioError {
     fn class(&self) -> Class {
-        match self {
-            Self::OtherProcess(_) => Class::OtherProcess,
-            Self::Server { source: ServerError::TimedOut { .. }, .. } => Class::TimedOut,
-            // After a reset, the state that the program has set is gone.
-            Self::Stale { .. } => Class::Gone,
-            _ if self.is_gone() => Class::Gone,
-            _ => Class::Range,
-        }
+        Classify::class(&Cause::from(*self))
     }
 }

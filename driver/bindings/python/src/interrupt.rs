@@ -24,7 +24,7 @@ impl Classify for UserInterruptError {
             Self::TimedOut { .. } => Class::TimedOut,
             Self::Gone | Self::Reset => Class::Gone,
             Self::Disabled => Class::Unsupported,
-            Self::Mmio(error) => error.class(),
+            Self::Cause(cause) => Classify::class(cause),
             _ => Class::Refused,
         }
     }

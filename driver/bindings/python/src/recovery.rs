@@ -18,7 +18,7 @@ impl Classify for RecoveryError {
             Self::InUse { .. } => Class::InUse,
             Self::Observed | Self::NoSuchChannel { .. } => Class::Unsupported,
             Self::Open(error) => error.class(),
-            Self::Mmio(error) => error.class(),
+            Self::Cause(cause) => Classify::class(cause),
             _ => Class::Refused,
         }
     }

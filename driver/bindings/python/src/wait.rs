@@ -177,7 +177,7 @@ pub(crate) fn check_present(card: &fpga_driver::Card) -> Result<(), Failure> {
         Ok(_) => return Ok(()),
         Err(MmioError::Stale { .. }) => UserInterruptError::Reset,
         Err(error) if error.is_gone() => UserInterruptError::Gone,
-        Err(error) => UserInterruptError::Mmio(error),
+        Err(error) => UserInterruptError::Cause(error.into()),
     };
     let failure = Failure::new(gone.class(), gone.to_string()).on_card(card.name());
     Err(match gone.advice() {

@@ -1,7 +1,7 @@
 //! Tests of completion by write-back, by interrupt and by both together; and of stopping a run.
 
 use core::time::Duration;
-use fpga_driver::{Advice, Error};
+use fpga_driver::Advice;
 
 use fpga_pci::{Interrupt, InterruptError};
 use fpga_registers::quantity;
@@ -91,17 +91,21 @@ fn interrupts(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) 
             Ok(Verdict::warn(format!("only {vectors} for {channels}: channels share them")))
         }
         Ok(_) => Ok(Verdict::pass(format!("{}, one per channel", quantity(names.len(), "vector")))),
-        Err(Error {
-            kind: ResourceError::Interrupt(InterruptError::TooMany { asked, available }), ..
-        }) => Ok(Verdict::warn(format!(
-            "the card has {} for {}: wait by polling",
-            quantity(available, "vector"),
-            quantity(asked, "channel")
-        ))),
-        Err(error) if matches!(error.kind, ResourceError::Interrupt(_)) => {
-            Ok(Verdict::fail(error.to_string()))
+        Err(error) => {
+            let cause = match &error.kind {
+                ResourceError::Cause(cause) => cause.get(),
+                _ => None,
+            };
+            match cause {
+                Some(InterruptError::TooMany { asked, available }) => Ok(Verdict::warn(format!(
+                    "the card has {} for {}: wait by polling",
+                    quantity(*available, "vector"),
+                    quantity(*asked, "channel")
+                ))),
+                Some(_) => Ok(Verdict::fail(error.to_string())),
+                None => Err(error.into()),
+            }
         }
-        Err(error) => Err(error.into()),
     });
     for name in names {
         recorder.test(context, format!("interrupts.{name}"), |context| one_interrupt(context, name));

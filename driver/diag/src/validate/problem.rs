@@ -1,5 +1,6 @@
 //! Problems found by a test, with their remedies.
 
+use fpga_driver::errors::Cause;
 use fpga_pci::Waited;
 use fpga_pci::host::Status;
 use fpga_pci::{DmaAllocError, InterruptError, MemoryError, MmioError};
@@ -129,11 +130,15 @@ impl From<MmioError> for TestError {
     }
 }
 
+fn is_gone(cause: &Cause) -> bool {
+    matches!(cause.get(), Some(MmioError::Gone { .. }))
+}
+
 impl From<Error<CdmaError>> for TestError {
     fn from(error: Error<CdmaError>) -> Self {
         match &error.kind {
             CdmaError::Gone => Self::Gone,
-            CdmaError::Mmio(MmioError::Gone { .. }) => Self::Gone,
+            CdmaError::Cause(cause) if is_gone(cause) => Self::Gone,
             _ => Self::Cdma(error),
         }
     }
@@ -163,7 +168,7 @@ impl From<MemoryError> for TestError {
 impl From<Error<ResourceError>> for TestError {
     fn from(error: Error<ResourceError>) -> Self {
         match &error.kind {
-            ResourceError::Mmio(MmioError::Gone { .. }) => Self::Gone,
+            ResourceError::Cause(cause) if is_gone(cause) => Self::Gone,
             _ => Self::Resource(error),
         }
     }

@@ -12,7 +12,7 @@ use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr::from_ref;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use fpga_driver::errors::OtherProcess;
+use fpga_pci::OtherProcess;
 use fpga_pci::Process;
 use std::sync::Arc;
 

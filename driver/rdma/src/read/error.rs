@@ -1,11 +1,10 @@
 //! Errors of reads.
 
 use fpga_firmware::NodeId;
-use fpga_pci::{MmioError, Waited};
+use fpga_pci::Waited;
 use fpga_protocol::sender;
 use fpga_registers::{CardAddr, quantity};
 
-use super::super::error::submit_advice;
 use super::super::{EndpointError, SendError};
 use super::SLOTS;
 use fpga_driver::errors::ErrorKind;
@@ -78,7 +77,7 @@ pub enum ReadError {
     /// All read slots are in use (back-pressure).
     #[error("{SLOTS} reads are in progress")]
     Full,
-    /// The request or its answer cannot use the requested scheme.
+    /// The request was refused: it or its answer cannot use the requested scheme, the sender is full, or the card does not answer.
     #[error("the request to read: {0}")]
     Send(SendError),
     /// The destination cannot be opened as a region, or the request cannot be written to card memory.
@@ -87,12 +86,6 @@ pub enum ReadError {
     /// The DMA transfer of the request failed.
     #[error(transparent)]
     Upload(#[from] Error<TransferError>),
-    /// The sender refused the request.
-    #[error(transparent)]
-    Sender(#[from] sender::CommandError),
-    /// The card does not answer, or was opened by another process.
-    #[error(transparent)]
-    Mmio(#[from] MmioError),
 }
 
 impl ErrorKind for ReadError {
@@ -104,8 +97,6 @@ impl ErrorKind for ReadError {
             Self::Send(error) => return error.advice(),
             Self::Endpoint(error) => return error.advice(),
             Self::Upload(error) => return error.advice(),
-            Self::Sender(error) => return submit_advice(error),
-            Self::Mmio(inner) => return inner.help().map(Advice::Text),
         })
     }
 

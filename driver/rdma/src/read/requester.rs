@@ -130,7 +130,7 @@ impl Endpoint {
         length: u64,
         options: SendOptions,
     ) -> Result<ReadTicket, ReadError> {
-        self.card.check_process()?;
+        self.card.check_process().map_err(EndpointError::from)?;
         let readable = source.length;
         if offset > readable || length > readable - offset {
             return Err(ReadError::Range { node: source.node, offset, length, readable });
@@ -208,14 +208,16 @@ impl Endpoint {
         };
         let now = self.time();
         let mask = self.mask_of(source.node);
-        self.sender.submit(now, command, Some(request.scheme), mask).map_err(ReadError::Sender)
+        self.sender
+            .submit(now, command, Some(request.scheme), mask)
+            .map_err(|error| ReadError::Send(super::super::SendError::of(error)))
     }
 
     /// Withdraws a read; its completion reports this. Returns whether the read had not ended before. Data that the other node has already
     /// sent may be in card memory.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn cancel_read(&mut self, ticket: ReadTicket) -> Result<bool, Error<EndpointError>> {
         let named = |pending: &Option<Pending>| pending.as_ref().is_some_and(|read| read.ticket == ticket);
         let Some(slot) = self.reads.requester.pending.iter().position(named) else { return Ok(false) };
@@ -278,7 +280,7 @@ impl Endpoint {
         self.close_window(&read.window)?;
         if failed {
             // Read after the window is closed: no answer can complete later.
-            let until = self.ni.read(at::EVENT_POSTED).map_err(EndpointError::Mmio)?;
+            let until = self.ni.read(at::EVENT_POSTED).map_err(EndpointError::from)?;
             let taken = self.events.taken();
             self.reads.requester.late.retain(|late| !late.is_over(taken.wrapping_add(1)));
             self.reads.requester.late.push(ExpiredRead { node, to, length, until });

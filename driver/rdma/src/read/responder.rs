@@ -75,7 +75,7 @@ impl Endpoint {
     /// window and, with the first call, a C2H channel that fetches requests ([`EndpointOptions::read_channel`]).
     ///
     /// # Errors
-    /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Resource`], [`EndpointError::Mmio`].
+    /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Resource`], [`EndpointError::Cause`].
     ///
     /// [`EndpointOptions::read_channel`]: crate::EndpointOptions::read_channel
     pub fn open_readable(
@@ -114,7 +114,7 @@ impl Endpoint {
     /// Closes a readable range: later requests are refused. Answers in progress continue.
     ///
     /// # Errors
-    /// [`EndpointError::Mmio`].
+    /// [`EndpointError::Cause`].
     pub fn close_readable(&mut self, readable: &ReadableHandle) -> Result<(), Error<EndpointError>> {
         if !self.is_open(&readable.window) {
             return Ok(());

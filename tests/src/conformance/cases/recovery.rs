@@ -1,5 +1,6 @@
 //! Resets under load, stale handles, the recovery steps, re-opening.
 
+use fpga_driver::errors::CauseClass;
 use fpga_driver::recovery::RecoveryStepOutcome;
 use fpga_driver::{
     ChannelError, RunMode, SubmitError, TransferError,
@@ -101,10 +102,10 @@ fn reset(opened: &Opened) -> Verdict {
 
 /// Whether the error reports a stale handle, or a card that does not answer through it.
 fn stale(error: &ChannelError) -> bool {
-    matches!(
-        error,
-        ChannelError::Mmio(MmioError::Stale { .. } | MmioError::Gone { .. }) | ChannelError::Gone { .. }
-    )
+    match error {
+        ChannelError::Cause(cause) => matches!(cause.class(), CauseClass::Reset | CauseClass::Gone),
+        error => matches!(error, ChannelError::Gone { .. }),
+    }
 }
 
 fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: usize) -> Verdict {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_protocol::sender::{CommandError as Busy, SendFailure};
+use fpga_rdma::SendFailure;
 use fpga_rdma::{SendCompletion, SendError, SendTicket};
 
 use super::{ControlBlock, DropReason, Publisher, Purpose};
@@ -17,7 +17,7 @@ const MAX_PADDING: u64 = 1024;
 
 /// Whether this is back-pressure, so that the same transfer will be accepted later.
 pub(super) const fn is_busy(error: &SendError) -> bool {
-    matches!(error, SendError::Sender(Busy::Full { .. } | Busy::Destinations { .. }))
+    error.is_full()
 }
 
 impl Publisher {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_protocol::sender::{CommandError as Busy, SendFailure};
-use fpga_rdma::{SendError, SendOptions};
+use fpga_rdma::{SendFailure, SendOptions};
 
 use super::Subscriber;
 use crate::blocks::{BLOCK_BYTES, CreditBlock};
@@ -135,9 +134,7 @@ impl Subscriber {
                 self.credit.carrier = ControlBlock::InUse(Some(buffer));
                 self.counts.credits += 1;
             }
-            Err(error)
-                if matches!(error.kind, SendError::Sender(Busy::Full { .. } | Busy::Destinations { .. })) =>
-            {
+            Err(error) if error.kind.is_full() => {
                 self.credit.carrier = ControlBlock::Idle(buffer);
                 self.credit.due = true;
                 self.counts.internal.postponed += 1;
