@@ -52,12 +52,12 @@ impl Endpoint {
     /// of the same reason that have no event of their own.
     #[must_use]
     pub fn next_fault(&mut self) -> Option<Event> {
-        self.faults.next_event()
+        self.health.faults.next_event()
     }
 
     /// Returns the oldest event that contradicted earlier ones and was not taken yet, of the latest 256.
     #[must_use]
     pub fn next_mirror_fault(&mut self) -> Option<MirrorError> {
-        self.faults.next_contradiction()
+        self.health.faults.next_contradiction()
     }
 }

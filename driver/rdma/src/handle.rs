@@ -112,12 +112,12 @@ impl Inner {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.endpoint.cancel.is_some_and(|cancel| cancel.is_requested())
+        self.endpoint.waits.cancel.is_some_and(|cancel| cancel.is_requested())
     }
 
     /// Returns the time at which a wait until `limit` looks again: a cancellation wakes no thread.
     fn next_look(&self, now: Nanos, limit: Nanos) -> Nanos {
-        match self.endpoint.cancel {
+        match self.endpoint.waits.cancel {
             Some(_) => limit.min(now.saturating_add(Nanos::from(Cancellation::CHECK_INTERVAL))),
             None => limit,
         }
@@ -473,7 +473,7 @@ impl SharedEndpoint {
             inner.limits.push(limit);
             // The sleeper ends this wait in time. If the sleeper is delayed, the timeout ends it.
             let mut left = deadline.wall_time_left(now.get()).saturating_add(WAITER_DEADLINE_SLACK);
-            if inner.endpoint.cancel.is_some() {
+            if inner.endpoint.waits.cancel.is_some() {
                 left = left.min(Cancellation::CHECK_INTERVAL);
             }
             let waited = self.inner.waiters.wait_timeout(inner, left);

@@ -64,7 +64,6 @@ pub use error::{EndpointError, SendError};
 pub use events::Notification;
 pub use fpga_firmware::generated::{NackReason, Scheme};
 pub use fpga_firmware::{SegmentIndex, TransferId};
-pub use fpga_protocol::scheme::tuning::Tuning;
 pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket};
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 
@@ -101,28 +100,22 @@ pub const RESERVED_CARD_BYTES: u64 = 64 << 10;
 /// It is `Send` and has one owner. [`SharedEndpoint`] is the variant for many threads and tasks.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// The event ring's interrupt. Dropped before the card, at which it masks the line.
-    line: Option<EngineInterrupt>,
+    /// Dropped before the card, at which it masks the line.
+    waits: Waits,
     sender: SenderSet,
     receiving: Receiving,
     transmit: TransmitPath,
     events: EventRing,
     queues: Queues,
-    faults: Faults,
     /// Keys of open regions, by memory window.
     regions: Vec<Option<u64>>,
     reads: Reads,
     peers: Peers,
     /// Time before which nothing is sent.
     quiet_until: Option<Nanos>,
-    /// Time of the last work, or of the last look whether the card is present.
-    presence_checked: Option<Nanos>,
-    /// Request that ends waits.
-    cancel: Option<Cancellation>,
     settings: Settings,
     ni: RegisterBlock,
-    counters: EndpointCounters,
-    failed: Option<EndpointError>,
+    health: Health,
     card: Card,
     /// Dropped after all other parts.
     _taken: InterfaceClaim,
@@ -144,6 +137,25 @@ struct Settings {
     /// Candidates for the file with the last incarnation.
     state_files: Vec<std::path::PathBuf>,
     info: NiInfo,
+}
+
+/// State of waits.
+#[derive(Debug)]
+struct Waits {
+    /// The event ring's interrupt.
+    line: Option<EngineInterrupt>,
+    /// Request that ends waits.
+    cancel: Option<Cancellation>,
+    /// Time of the last work, or of the last look whether the card is present.
+    presence_checked: Option<Nanos>,
+}
+
+/// Counters, faults that were not taken yet, and the failure that ended the endpoint.
+#[derive(Debug, Default)]
+struct Health {
+    counters: EndpointCounters,
+    faults: Faults,
+    failed: Option<EndpointError>,
 }
 
 /// Mirror of the card's receive tables, and the windows of the tables themselves.
@@ -315,7 +327,7 @@ impl Endpoint {
     /// Sets the request that ends this endpoint's waits with [`EndpointError::Cancelled`], within some milliseconds, also those of the
     /// [`SharedEndpoint`] that it becomes. Futures are dropped instead. Default: none.
     pub const fn set_cancellation(&mut self, cancel: Option<Cancellation>) {
-        self.cancel = cancel;
+        self.waits.cancel = cancel;
     }
 
     /// Returns an error if the program requests that waits end. For loops that poll the endpoint until something has happened.
@@ -323,7 +335,7 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError::Cancelled`], with the time that the loop has taken.
     pub fn check_cancelled(&self, waited: Duration) -> Result<(), Error<EndpointError>> {
-        if self.cancel.is_some_and(|cancel| cancel.is_requested()) {
+        if self.waits.cancel.is_some_and(|cancel| cancel.is_requested()) {
             let waited = Waited::of(&**self.card.backend(), waited);
             return Err(EndpointError::Cancelled { waited }).at(|| self.place());
         }
@@ -400,8 +412,10 @@ impl Endpoint {
     /// # Errors
     /// As [`H2cChannel::write`](fpga_driver::H2cChannel::write).
     pub fn write(&mut self, buffer: DmaBuffer, to: CardAddr) -> Result<DmaBuffer, TransferFailed> {
-        let wait =
-            self.cancel.map_or_else(WaitOptions::default, |cancel| WaitOptions::default().cancel(cancel));
+        let wait = self
+            .waits
+            .cancel
+            .map_or_else(WaitOptions::default, |cancel| WaitOptions::default().cancel(cancel));
         self.transmit.write(buffer, to, wait)
     }
 
@@ -414,7 +428,7 @@ impl Endpoint {
             chain_overruns: self.transmit.overruns(),
             reads_served: self.reads.responder.served,
             reads_refused: self.reads.responder.refused,
-            ..self.counters
+            ..self.health.counters
         }
     }
 

@@ -15,7 +15,6 @@ use fpga_protocol::sender::Sender;
 use fpga_registers::CardAddr;
 
 use super::events::{self, EventRing};
-use super::faults::Faults;
 use super::incarnation;
 use super::peers::Peers;
 use super::read::Reads;
@@ -25,8 +24,8 @@ use super::sending::SenderSet;
 use super::transmit::TransmitPath;
 use super::windows::ReceiveWindows;
 use super::{
-    Endpoint, EndpointCounters, EndpointError, EndpointOptions, Queues, RESERVED_CARD_BYTES, Receiving,
-    SchemeList, Settings, link, options, region, wait,
+    Endpoint, EndpointError, EndpointOptions, Health, Queues, RESERVED_CARD_BYTES, Receiving, SchemeList,
+    Settings, Waits, link, options, region, wait,
 };
 use fpga_driver::errors::CardPart;
 use fpga_driver::extension::At as _;
@@ -137,19 +136,16 @@ impl Endpoint {
         // The card accepts packets from this write on.
         ni.flush(at::CONTROL)?;
         Ok(Self {
-            line,
+            waits: Waits { line, cancel: None, presence_checked: None },
             sender,
             receiving,
             transmit,
             events,
             queues: Queues::new(options),
-            faults: Faults::default(),
             regions: vec![None; info.memory_windows.min(region::MAX_WINDOWS) as usize],
             reads: Reads::default(),
             peers: Peers::default(),
             quiet_until,
-            presence_checked: None,
-            cancel: None,
             settings: Settings {
                 read_channel: options.read_channel,
                 source_alignment: options.source_alignment.unwrap_or(1),
@@ -162,8 +158,7 @@ impl Endpoint {
                 info,
             },
             ni,
-            counters: EndpointCounters::default(),
-            failed: None,
+            health: Health::default(),
             card: card.clone(),
             _taken: taken,
         })

@@ -20,14 +20,14 @@ impl Endpoint {
 
     pub(super) fn poll_once(&mut self) -> Result<usize, EndpointError> {
         self.card.check_process()?;
-        if let Some(error) = &self.failed {
+        if let Some(error) = &self.health.failed {
             return Err(error.clone());
         }
-        self.counters.turns += 1;
+        self.health.counters.turns += 1;
         let now = self.time();
         self.step(now)
             .and_then(|work| self.check_presence(now, work > 0).map(|()| work))
-            .inspect_err(|error| self.failed = Some(error.clone()))
+            .inspect_err(|error| self.health.failed = Some(error.clone()))
     }
 
     fn step(&mut self, now: Nanos) -> Result<usize, EndpointError> {
@@ -75,18 +75,19 @@ impl Endpoint {
                 EventKind::Notice => {
                     let notification = Notification::of(&event);
                     if !self.take_arrival(now, &notification)? {
-                        self.counters.notifications += 1;
+                        self.health.counters.notifications += 1;
                         self.queues.notifications.push_back(notification);
                     }
                 }
                 EventKind::Fault => {
-                    self.counters.faults += 1 + u64::from(event.generation);
+                    self.health.counters.faults += 1 + u64::from(event.generation);
                     at_once = true;
                     if event.fault_reason() == Some(FaultReason::EventLost) {
                         // The lost events may include released windows and completed entries: credits and mirror stay wrong permanently.
                         return Err(self.events.overflowed(event.count));
                     }
-                    self.counters.faults_dropped += self.faults.record(now, self.card.name(), event);
+                    self.health.counters.faults_dropped +=
+                        self.health.faults.record(now, self.card.name(), event);
                 }
                 EventKind::Dropped => {
                     at_once = true;
@@ -100,14 +101,14 @@ impl Endpoint {
                     }
                     self.note_segment(&event);
                     if let Err(error) = self.receiving.mirror.handle_event(&event) {
-                        self.counters.faults_dropped +=
-                            self.faults.record_mirror(now, self.card.name(), error);
+                        self.health.counters.faults_dropped +=
+                            self.health.faults.record_mirror(now, self.card.name(), error);
                     }
                 }
             }
         }
         if count > 0 {
-            self.counters.events += count as u64;
+            self.health.counters.events += count as u64;
             // The NI reports no further fault of the same reason before the first one is consumed, and no table event before a Dropped
             // event is.
             self.events.release(&self.ni, at_once)?;

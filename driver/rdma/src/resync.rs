@@ -80,9 +80,9 @@ impl Endpoint {
         let posted = self.ni.read(at::EVENT_POSTED)?;
         let dropped = self.ni.read(at::EVENTS_DROPPED)?;
         // The register has the low half of the count.
-        let more = dropped.wrapping_sub(low(self.counters.events_dropped));
-        self.counters.events_dropped += u64::from(more);
-        self.counters.mirror_resyncs += 1;
+        let more = dropped.wrapping_sub(low(self.health.counters.events_dropped));
+        self.health.counters.events_dropped += u64::from(more);
+        self.health.counters.mirror_resyncs += 1;
         self.receiving.mirror.end_resync_read();
         let now = self.time();
         let took = now.saturating_sub(self.receiving.resync.began);

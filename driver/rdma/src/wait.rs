@@ -127,13 +127,13 @@ impl Endpoint {
             let now = self.time();
             match polled {
                 Err(error) => break Err(error),
-                Ok(_) if self.cancel.is_some_and(|cancel| cancel.is_requested()) => {
+                Ok(_) if self.waits.cancel.is_some_and(|cancel| cancel.is_requested()) => {
                     let waited = Waited::new(&**self.card.backend(), deadline.waited(now.get()));
                     break Err(EndpointError::Cancelled { waited });
                 }
                 Ok(_) if deadline.is_over(now.get()) => break Err(late(self)),
                 Ok(0) => {
-                    let limit = match self.cancel {
+                    let limit = match self.waits.cancel {
                         Some(_) => limit.min(now.saturating_add(Nanos::from(Cancellation::CHECK_INTERVAL))),
                         None => limit,
                     };
@@ -169,14 +169,14 @@ impl Endpoint {
     /// Looks whether the card is present when polls have found no work for a while: a program may only poll, and polling reads memory.
     pub(super) fn check_presence(&mut self, now: Nanos, has_worked: bool) -> Result<(), EndpointError> {
         if has_worked {
-            self.presence_checked = Some(now);
+            self.waits.presence_checked = Some(now);
             return Ok(());
         }
-        let looked = *self.presence_checked.get_or_insert(now);
+        let looked = *self.waits.presence_checked.get_or_insert(now);
         if now.saturating_sub(looked) < PRESENCE_INTERVAL {
             return Ok(());
         }
-        self.presence_checked = Some(now);
+        self.waits.presence_checked = Some(now);
         self.read_identifier()
     }
 
@@ -203,7 +203,7 @@ impl Endpoint {
         if wake <= now || idle.is_spinning(now) {
             return Ok(WaitAction::Step(BackoffStep::Spin));
         }
-        let Some(line) = &mut self.line else { return Ok(WaitAction::Step(idle.step(now, wake))) };
+        let Some(line) = &mut self.waits.line else { return Ok(WaitAction::Step(idle.step(now, wake))) };
         if std::mem::take(&mut idle.woken) {
             line.rearm_shared_line()?;
         }
@@ -233,7 +233,7 @@ impl Endpoint {
     /// Masks the line if no thread sleeps. If the write fails, the card is gone, which the next poll reports; a result must not be lost
     /// over it.
     pub(super) fn disarm(&mut self) {
-        if let Some(line) = self.line.as_mut().filter(|line| line.is_armed()) {
+        if let Some(line) = self.waits.line.as_mut().filter(|line| line.is_armed()) {
             let _ = line.disarm();
         }
     }

@@ -2,7 +2,7 @@
 
 use fpga_driver::Advice;
 use fpga_netmodel::{Conditions, Delay, Impairments, Loss, Order, Probability};
-use fpga_rdma::Tuning;
+use fpga_protocol::scheme::tuning::Tuning;
 
 use super::*;
 

@@ -24,7 +24,7 @@ const PACKAGES: [&str; 2] = ["fpga-driver", "fpga-rdma"];
 /// Maximum number of types at the root of `fpga-driver`.
 const MAX_ROOT_TYPES: usize = 80;
 /// Maximum number of types of both packages, errors included.
-const MAX_TYPES: usize = 151;
+const MAX_TYPES: usize = 150;
 
 /// Options of rustdoc.
 const FLAGS: [&str; 3] = ["-Zunstable-options", "--output-format=json", "--cap-lints=allow"];
@@ -59,7 +59,7 @@ const STATED: &[(&str, &str)] = &[
         "fpga_firmware::",
         "parts of the NI contract: programs that read its blocks or events use fpga-firmware",
     ),
-    ("fpga_protocol::", "state of the protocol engine: programs that show it use fpga-diag"),
+    ("fpga_protocol::", "state and parameters of the protocol engine: programs that show it use fpga-diag"),
 ];
 
 /// Reasons why the API cannot be examined, or is wrong.

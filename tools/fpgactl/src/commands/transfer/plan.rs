@@ -5,8 +5,8 @@ use std::time::Duration;
 use fpga_driver::{NiInfo, NodeId};
 use fpga_netmodel::Rate;
 use fpga_protocol::Nanos;
-use fpga_protocol::scheme::tuning::max_window;
-use fpga_rdma::{EndpointOptions, LinkFeedback, SendNotify, SendOptions, Tuning};
+use fpga_protocol::scheme::tuning::{Tuning, max_window};
+use fpga_rdma::{EndpointOptions, LinkFeedback, SendNotify, SendOptions};
 
 use crate::cli::{FeedbackArgs, Notifier, Scheme, SegmentLength, TransferArgs};
 use crate::config::TransferDefaults;
