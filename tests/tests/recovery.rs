@@ -285,7 +285,7 @@ fn recovery_stuck_engine_escalates() {
     let RecoveryStepOutcome::Failed { reason } = &step(&report, RecoveryStep::Channel(C2H1)).outcome else {
         panic!("{report:#?}")
     };
-    assert!(reason.to_string().starts_with("not idle after 2s"), "{reason}");
+    assert!(reason.to_string().starts_with("not idle after 2000 ms"), "{reason}");
     let report = recover(RecoveryLevel::Bus);
     // The register reads wrong after the reset too: a completed reset alone does not make the card healthy.
     assert!(!report.well && report.reopen);

@@ -74,6 +74,14 @@ pub enum EndpointError {
         /// Reason.
         reason: &'static str,
     },
+    /// The card's receive tables are larger than any build's.
+    #[error("the card reports {found} {what}, and no build has more than 65535: the bitstream is damaged")]
+    Tables {
+        /// Entries of the table.
+        what: &'static str,
+        /// Reported number.
+        found: u32,
+    },
     /// A resource of the card could not be taken.
     #[error(transparent)]
     Resource(#[from] Error<ResourceError>),
@@ -242,7 +250,9 @@ impl ErrorKind for EndpointError {
             Self::Channel(error) => return error.advice(),
             Self::Submit(error) => return error.advice(),
             Self::Cause(cause) => return cause.advice(),
-            Self::Config(_) | Self::Option { .. } | Self::Windows { .. } => return None,
+            Self::Config(_) | Self::Option { .. } | Self::Windows { .. } | Self::Tables { .. } => {
+                return None;
+            }
         })
     }
 

@@ -37,8 +37,9 @@ const REGISTRY_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 
 impl Receiving {
     fn new(card: &Card, info: &NiInfo, options: &EndpointOptions) -> Result<Self, EndpointError> {
-        let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
-        let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
+        let size = |what, found| u16::try_from(found).map_err(|_| EndpointError::Tables { what, found });
+        let entries = size("registry entries", info.registry_entries)?;
+        let mut mirror = Mirror::new(entries, size("slots of the escape channel", info.escape_slots)?);
         mirror.track_masks(options.packet_events);
         let windows = ReceiveWindows::of(card).ok_or(EndpointError::NoInterface)?;
         Ok(Self { mirror, resync: Resync::default(), windows })

@@ -14,6 +14,8 @@ use fpga_pci::{
 use fpga_ring::{cdma_ring, ring};
 use fpga_vfio_user::VfioUserOpenError;
 
+use CauseClass::{Argument, Gone, InUse, Memory, Range, Refused, Reset, TimedOut};
+
 use super::located::ErrorKind;
 use crate::advice::Advice;
 use crate::owner::OwnerStartError;
@@ -126,22 +128,18 @@ impl ErrorKind for Cause {
 
 /// Errors that become a [`Cause`].
 trait LowerError: StdError + Send + Sync + 'static {
-    fn class(&self) -> CauseClass {
-        CauseClass::Refused
-    }
-
-    fn advice(&self) -> Option<Advice>;
-
     /// Whether the text names the card.
-    fn names_place(&self) -> bool {
-        false
-    }
+    const NAMES_PLACE: bool = false;
+
+    fn classify(&self) -> Classified;
 }
+
+type Classified = (CauseClass, Option<Advice>);
 
 impl<E: LowerError> From<E> for Cause {
     fn from(error: E) -> Self {
-        let (class, advice, names_place) = (error.class(), error.advice(), error.names_place());
-        Self(Arc::new(Known { class, advice, names_place, error }))
+        let (class, advice) = error.classify();
+        Self(Arc::new(Known { class, advice, names_place: E::NAMES_PLACE, error }))
     }
 }
 
@@ -171,198 +169,112 @@ fn text(help: Option<Cow<'static, str>>) -> Option<Advice> {
     help.map(Advice::Text)
 }
 
-/// Advice of a server that has not answered, else that of the package.
-fn of_server(server: &ServerError, help: Option<Cow<'static, str>>) -> Option<Advice> {
-    if server.is_timed_out() { Some(Advice::AllowSlowServer) } else { text(help) }
+/// Class of an error of the card's server, with advice if it has not answered, else with that of the error around it.
+fn of_server(server: &ServerError, help: Option<Cow<'static, str>>) -> Classified {
+    let class = match server {
+        ServerError::TimedOut { .. } => TimedOut,
+        error if error.is_disconnected() => Gone,
+        _ => Refused,
+    };
+    (class, if server.is_timed_out() { Some(Advice::AllowSlowServer) } else { text(help) })
 }
 
-impl LowerError for ServerError {
-    fn class(&self) -> CauseClass {
-        match self {
-            Self::TimedOut { .. } => CauseClass::TimedOut,
-            error if error.is_disconnected() => CauseClass::Gone,
-            _ => CauseClass::Refused,
-        }
-    }
-
-    fn advice(&self) -> Option<Advice> {
-        of_server(self, self.help())
-    }
-}
-
-impl LowerError for OtherProcess {
-    fn class(&self) -> CauseClass {
-        CauseClass::OtherProcess
-    }
-
-    fn advice(&self) -> Option<Advice> {
-        Some(Advice::text(self.help()))
-    }
-}
-
-impl LowerError for MmioError {
-    fn class(&self) -> CauseClass {
-        match self {
-            Self::OutOfRange { .. } | Self::Misaligned { .. } => CauseClass::Range,
-            Self::Gone { .. } => CauseClass::Gone,
-            Self::Stale { .. } => CauseClass::Reset,
-            Self::Server { source, .. } => source.class(),
-            Self::OtherProcess(_) => CauseClass::OtherProcess,
-            _ => CauseClass::Refused,
-        }
-    }
-
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::Stale { .. } => Some(Advice::DropCard),
-            Self::Server { source, .. } => source.advice(),
-            _ => text(self.help()),
-        }
-    }
-}
-
-impl LowerError for ConfigSpaceError {
-    fn class(&self) -> CauseClass {
-        match self {
-            Self::Gone => CauseClass::Gone,
-            Self::Server { source, .. } => source.class(),
-            _ => CauseClass::Refused,
-        }
-    }
-
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::Server { source, .. } => source.advice(),
-            _ => text(self.help()),
-        }
-    }
-}
-
-impl LowerError for InterruptError {
-    fn class(&self) -> CauseClass {
-        match self {
-            Self::Server { source, .. } => source.class(),
-            Self::OtherProcess(_) => CauseClass::OtherProcess,
-            _ => CauseClass::Refused,
-        }
-    }
-
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::Server { source, .. } => source.advice(),
-            _ => text(self.help()),
-        }
-    }
-}
-
-impl LowerError for DmaAllocError {
-    fn class(&self) -> CauseClass {
-        match self {
-            Self::BadRequest { .. } | Self::NotWholePages { .. } => CauseClass::Argument,
-            Self::AlreadyMapped { .. } => CauseClass::InUse,
-            Self::OtherProcess(_) => CauseClass::OtherProcess,
-            _ => CauseClass::Memory,
-        }
-    }
-
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::Map(DmaMapError::Server { source, .. }) => of_server(source, self.help()),
-            _ => text(self.help()),
-        }
-    }
-}
-
-impl LowerError for VfioOpenError {
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::WrongDriver { address, .. } => Some(Advice::BindToVfio(*address)),
-            _ => text(self.help()),
-        }
-    }
-
-    fn names_place(&self) -> bool {
-        true
-    }
-}
-
-impl LowerError for VfioUserOpenError {
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::Server { source, .. }
-            | Self::Config(ConfigSpaceError::Server { source, .. })
-            | Self::Interrupts(InterruptError::Server { source, .. }) => of_server(source, self.help()),
-            _ => text(self.help()),
-        }
-    }
-
-    fn names_place(&self) -> bool {
-        true
-    }
-}
-
-impl LowerError for OwnerStartError {
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::Program { .. } => Some(Advice::InstallOwner),
-            Self::Folder { .. } | Self::NotPrivate { .. } => {
-                Some(Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open"))
-            }
-            Self::Locked { .. } | Self::NotReady { .. } => Some(Advice::AllowSlowServer),
-            // Its message includes help.
-            Self::Ended { .. } => None,
-        }
-    }
-}
-
-impl LowerError for SimulationError {
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::NotBuilt { folder } => Some(Advice::BuildSimulation(folder.clone())),
-            Self::Folder(error) => error.advice(),
-            _ => None,
-        }
-    }
-}
-
-impl LowerError for IdentityReadError<MmioError> {
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::Refused(error) => error.help().map(Advice::text),
-            _ => None,
-        }
-    }
-}
-
-/// Errors of the class and with the advice that their package gives.
+/// Errors with the match that classifies them.
 macro_rules! lower_errors {
-    ($($error:ty: $class:ident, $advice:expr;)*) => {
+    ($($error:ty => $classify:expr;)*) => {
         $(impl LowerError for $error {
-            fn class(&self) -> CauseClass {
-                CauseClass::$class
-            }
-
-            fn advice(&self) -> Option<Advice> {
-                ($advice as fn(&Self) -> Option<Advice>)(self)
+            fn classify(&self) -> Classified {
+                ($classify as fn(&Self) -> Classified)(self)
             }
         })*
     };
 }
 
 lower_errors! {
-    BarError: Refused, |error| text(error.help());
-    ResetError: Refused, |error| text(error.help());
-    CardSpecError: Argument, |_| Some(Advice::NameCard);
-    ParsePciAddressError: Argument, |_| Some(Advice::NameCard);
-    MemoryError: Range, |error| text(error.help());
-    ring::RingConfigError: Argument, |_| None;
-    ring::CountFault: Refused, |_| None;
-    ring::RefusalReason: Range, |error| {
-        matches!(error, ring::RefusalReason::TooManyDescriptors { .. }).then_some(Advice::SplitTransfer)
+    ServerError => |error| of_server(error, error.help());
+    OtherProcess => |error| (CauseClass::OtherProcess, Some(Advice::text(error.help())));
+    MmioError => |error| match error {
+        MmioError::OutOfRange { .. } | MmioError::Misaligned { .. } => (Range, text(error.help())),
+        MmioError::Gone { .. } => (Gone, text(error.help())),
+        MmioError::Stale { .. } => (Reset, Some(Advice::DropCard)),
+        MmioError::Server { source, .. } => of_server(source, error.help()),
+        MmioError::OtherProcess(other) => other.classify(),
+        _ => (Refused, text(error.help())),
     };
-    cdma_ring::CdmaRingConfigError: Argument, |_| None;
-    cdma_ring::ProgressFault: Refused, |_| None;
-    cdma_ring::CdmaRefusalReason: Range, |error| {
-        matches!(error, cdma_ring::CdmaRefusalReason::TooManyDescriptors { .. }).then_some(Advice::SplitTransfer)
+    ConfigSpaceError => |error| match error {
+        ConfigSpaceError::Gone => (Gone, text(error.help())),
+        ConfigSpaceError::Server { source, .. } => of_server(source, error.help()),
+        _ => (Refused, text(error.help())),
     };
+    InterruptError => |error| match error {
+        InterruptError::Server { source, .. } => of_server(source, error.help()),
+        InterruptError::OtherProcess(other) => other.classify(),
+        _ => (Refused, text(error.help())),
+    };
+    DmaAllocError => |error| match error {
+        DmaAllocError::BadRequest { .. } | DmaAllocError::NotWholePages { .. } => (Argument, text(error.help())),
+        DmaAllocError::AlreadyMapped { .. } => (InUse, text(error.help())),
+        DmaAllocError::OtherProcess(other) => other.classify(),
+        DmaAllocError::Map(DmaMapError::Server { source, .. }) => (Memory, of_server(source, error.help()).1),
+        _ => (Memory, text(error.help())),
+    };
+    BarError => |error| (Refused, text(error.help()));
+    ResetError => |error| (Refused, text(error.help()));
+    MemoryError => |error| (Range, text(error.help()));
+    OwnerStartError => |error| (Refused, match error {
+        OwnerStartError::Program { .. } => Some(Advice::InstallOwner),
+        OwnerStartError::Folder { .. } | OwnerStartError::NotPrivate { .. } => {
+            Some(Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open"))
+        }
+        OwnerStartError::Locked { .. } | OwnerStartError::NotReady { .. } => Some(Advice::AllowSlowServer),
+        // Its message includes help.
+        OwnerStartError::Ended { .. } => None,
+    });
+    SimulationError => |error| (Refused, match error {
+        SimulationError::NotBuilt { folder } => Some(Advice::BuildSimulation(folder.clone())),
+        SimulationError::Folder(cause) => cause.advice(),
+        _ => None,
+    });
+    IdentityReadError<MmioError> => |error| (Refused, match error {
+        IdentityReadError::Refused(error) => error.help().map(Advice::text),
+        _ => None,
+    });
+    CardSpecError => |_| (Argument, Some(Advice::NameCard));
+    ParsePciAddressError => |_| (Argument, Some(Advice::NameCard));
+    ring::RingConfigError => |_| (Argument, None);
+    ring::CountFault => |_| (Refused, None);
+    ring::RefusalReason => |error| {
+        let split = matches!(error, ring::RefusalReason::TooManyDescriptors { .. });
+        (Range, split.then_some(Advice::SplitTransfer))
+    };
+    cdma_ring::CdmaRingConfigError => |_| (Argument, None);
+    cdma_ring::ProgressFault => |_| (Refused, None);
+    cdma_ring::CdmaRefusalReason => |error| {
+        let split = matches!(error, cdma_ring::CdmaRefusalReason::TooManyDescriptors { .. });
+        (Range, split.then_some(Advice::SplitTransfer))
+    };
+}
+
+impl LowerError for VfioOpenError {
+    const NAMES_PLACE: bool = true;
+
+    fn classify(&self) -> Classified {
+        match self {
+            Self::WrongDriver { address, .. } => (Refused, Some(Advice::BindToVfio(*address))),
+            _ => (Refused, text(self.help())),
+        }
+    }
+}
+
+impl LowerError for VfioUserOpenError {
+    const NAMES_PLACE: bool = true;
+
+    fn classify(&self) -> Classified {
+        match self {
+            Self::Server { source, .. }
+            | Self::Config(ConfigSpaceError::Server { source, .. })
+            | Self::Interrupts(InterruptError::Server { source, .. }) => of_server(source, self.help()),
+            _ => (Refused, text(self.help())),
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 use super::*;
 use fpga_driver::Error;
+use fpga_firmware::generated::ni;
 use fpga_pci::MmioError;
+use fpga_rdma::{Endpoint, EndpointError};
 use fpga_tests::causes::Lower as _;
 
 #[test]
@@ -146,4 +148,19 @@ fn open_foreign_card_never_reads_user_bar() {
     // The option states that the network interface is there.
     let card = open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Expected));
     assert!(card.info().ni.is_some());
+}
+
+#[test]
+fn endpoint_impossible_table_size_is_refused() {
+    let network = network(CardDescription::default());
+    let base = open(&network).info().ni.as_ref().unwrap().ni_base;
+    for register in [ni::REGISTRY_ENTRIES, ni::ESCAPE_SLOTS] {
+        let at = base.offset_by(register).get();
+        let injector = FaultInjectingBackend::new(
+            network.backend(0),
+            vec![ReplacedRegister { bar: 0, at, value: 0x1_0000 }],
+        );
+        let error = Endpoint::open(&Card::from_backend(injector).unwrap()).unwrap_err();
+        assert!(matches!(error.kind, EndpointError::Tables { found: 0x1_0000, .. }), "{error}");
+    }
 }

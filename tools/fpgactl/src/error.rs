@@ -19,10 +19,8 @@ use fpga_frames::{GeometryError, JoinError, PublishError, PublisherError, Subscr
 use fpga_host::HostError;
 use fpga_host::bind::BindError;
 use fpga_pci::MmioError;
-use fpga_pci::vfio::VfioOpenError;
 use fpga_rdma::{EndpointError, SendError};
 use fpga_registers::quantity;
-use fpga_vfio_user::VfioUserOpenError;
 use xdma_compat::RunError;
 
 use crate::machine_advice;
@@ -160,6 +158,11 @@ impl CliError {
     /// SIGINT and SIGTERM cannot be handled.
     pub fn signals(error: io::Error) -> Self {
         Self::failed(format!("signals cannot be waited for: {error}"))
+    }
+
+    /// No card was reached, so the failure is no property of one.
+    pub(crate) fn unreached(error: Error<OpenError>) -> Self {
+        Self { cause: None, ..error.into() }
     }
 
     /// A register access of a card failed.
@@ -315,8 +318,6 @@ from! {
     }, false;
     HostError: error => machine_advice::host(error), error.is_usage();
     BindError: error => machine_advice::bind(error), false;
-    VfioOpenError: error => machine_advice::vfio(error), false;
-    VfioUserOpenError: error => machine_advice::vfio_user(error), false;
     Error<OpenError>: error => match &error.kind {
         OpenError::Cause(cause) => machine_advice::open(cause),
         _ => None,

@@ -2,17 +2,13 @@
 
 use std::borrow::Cow;
 
-use fpga_driver::Advice;
 use fpga_driver::errors::Cause;
 use fpga_host::bind::BindError;
 use fpga_host::{Fix, Hint, HostError};
-use fpga_pci::ConfigSpaceError;
 use fpga_pci::vfio::VfioOpenError;
 use fpga_protocol::sender::SendFailure;
 use fpga_vfio_user::VfioUserOpenError;
 use fpga_vfio_user::socket::ConnectError;
-
-use crate::advice;
 
 /// Advice about a machine that cannot be examined, or a function that does not exist.
 pub(crate) fn host(error: &HostError) -> Option<Cow<'static, str>> {
@@ -42,18 +38,18 @@ pub(crate) fn bind(error: &BindError) -> Option<Cow<'static, str>> {
     }
 }
 
-/// Advice about a card that could not be opened.
+/// Advice about a card that could not be opened through VFIO, or whose server was not found.
 pub(crate) fn open(cause: &Cause) -> Option<Cow<'static, str>> {
-    match (cause.get(), cause.get()) {
-        (Some(error), _) => vfio(error),
-        (None, Some(error)) => vfio_user(error),
-        (None, None) => None,
+    if let Some(VfioUserOpenError::Connect(ConnectError::Missing { path })) = cause.get() {
+        return Some(
+            format!(
+                "start the server first (fpgactl card serve --socket {}), or check the path",
+                path.display()
+            )
+            .into(),
+        );
     }
-}
-
-/// Advice about a card that could not be opened through VFIO.
-pub(crate) fn vfio(error: &VfioOpenError) -> Option<Cow<'static, str>> {
-    match error {
+    match cause.get()? {
         VfioOpenError::WrongDriver { address, .. } => Some(format!("bind it: fpgactl bind {address}").into()),
         VfioOpenError::NoIommuGroup { .. } | VfioOpenError::NoIommuMode { .. } => {
             Some("run `fpgactl doctor` for advice".into())
@@ -62,27 +58,7 @@ pub(crate) fn vfio(error: &VfioOpenError) -> Option<Cow<'static, str>> {
         VfioOpenError::VfToken { given: false, .. } => Some(
             "give the token that the physical function was opened with: --vf-token or FPGA_VF_TOKEN".into(),
         ),
-        other => other.help(),
-    }
-}
-
-/// Advice about a card that another process serves and that could not be opened.
-pub(crate) fn vfio_user(error: &VfioUserOpenError) -> Option<Cow<'static, str>> {
-    match error {
-        VfioUserOpenError::Connect(ConnectError::Missing { path }) => Some(
-            format!(
-                "start the server first (fpgactl card serve --socket {}), or check the path",
-                path.display()
-            )
-            .into(),
-        ),
-        VfioUserOpenError::Server { source, .. }
-        | VfioUserOpenError::Config(ConfigSpaceError::Server { source, .. })
-            if source.is_timed_out() =>
-        {
-            Some(advice::render(&Advice::AllowSlowServer).into())
-        }
-        other => other.help(),
+        _ => None,
     }
 }
 

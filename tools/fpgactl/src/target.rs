@@ -323,7 +323,7 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Backend>>, CliError> {
         return Ok(None);
     }
     catch();
-    Ok(Some(target.spec.backend(&target.access.options())?))
+    target.spec.backend(&target.access.options()).map(Some).map_err(CliError::unreached)
 }
 
 /// Catches bus errors in this program's process: BARs may be mapped, the removal of a card causes an error message, and memory that a

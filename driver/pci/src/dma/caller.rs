@@ -1,6 +1,5 @@
 //! Memory of the caller that is mapped for the device in place.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -21,14 +20,6 @@ pub struct MapRefused {
     pub error: DmaAllocError,
     /// The memory, unchanged.
     pub memory: SharedMemory,
-}
-
-impl MapRefused {
-    /// Returns what a person can do about it, without the words of one front end.
-    #[must_use]
-    pub fn help(&self) -> Option<Cow<'static, str>> {
-        self.error.help()
-    }
 }
 
 /// Memory of a caller that is mapped, being mapped, or kept until the process ends.

@@ -187,7 +187,7 @@ fn caller_memory_refused_mapping_returns_memory() {
     for _ in 0..3 {
         let refusal = refused(pool.map(mine, DmaAccess::Both));
         assert!(matches!(refusal.error, DmaAllocError::Map(DmaMapError::LimitReached { .. })));
-        assert!(refusal.help().is_some() && refusal.to_string().contains("0x7000"));
+        assert!(refusal.error.help().is_some() && refusal.to_string().contains("0x7000"));
         mine = refusal.memory;
     }
     assert_eq!(pool.stats(), DmaPoolStats::default());
