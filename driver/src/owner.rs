@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use fpga_pci::OsError;
 
-use crate::error::Cause;
+use crate::advice::Advice;
+use crate::error::{Cause, CauseClass, Classified, LowerError};
 use crate::spec::{AccessOptions, CardSpec};
 
 /// Environment variable with the path of the program `fpgactl`, which becomes the owner of a shared card.
@@ -73,6 +74,21 @@ pub(crate) enum OwnerStartError {
         /// Its error message.
         message: String,
     },
+}
+
+impl LowerError for OwnerStartError {
+    fn classify(&self) -> Classified {
+        let advice = match self {
+            Self::Program { .. } => Some(Advice::InstallOwner),
+            Self::Folder { .. } | Self::NotPrivate { .. } => {
+                Some(Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open"))
+            }
+            Self::Locked { .. } | Self::NotReady { .. } => Some(Advice::AllowSlowServer),
+            // Its message includes help.
+            Self::Ended { .. } => None,
+        };
+        (CauseClass::Refused, advice)
+    }
 }
 
 /// Socket of a shared card's owner: in `$XDG_RUNTIME_DIR/fpgad`, or, without that variable, `/run/user/UID/fpgad` or `/tmp/fpgad-UID`.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use fpga_pci::{OsError, Process};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::error::Cause;
+use crate::advice::Advice;
+use crate::error::{Cause, CauseClass, Classified, LowerError};
 use crate::owner::SharedSocket;
 
 /// Program of the simulator in its folder.
@@ -60,6 +61,17 @@ pub(crate) enum SimulationError {
         /// Folder.
         folder: PathBuf,
     },
+}
+
+impl LowerError for SimulationError {
+    fn classify(&self) -> Classified {
+        let advice = match self {
+            Self::NotBuilt { folder } => Some(Advice::BuildSimulation(folder.clone())),
+            Self::Folder(cause) => cause.advice(),
+            _ => None,
+        };
+        (CauseClass::Refused, advice)
+    }
 }
 
 /// A running simulation; dropping it ends the simulation.

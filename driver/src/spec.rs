@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use fpga_pci::vfio::{VfToken, VfioInterface};
 
-use crate::error::Cause;
+use crate::advice::Advice;
+use crate::error::{Cause, CauseClass, Classified, LowerError};
 use fpga_pci::{ParsePciAddressError, PciAddress};
 
 /// A card, as users name it. The text form is the same for programs and for `fpgactl --card`:
@@ -70,6 +71,12 @@ pub(crate) enum CardSpecError {
         /// The card.
         card: CardSpec,
     },
+}
+
+impl LowerError for CardSpecError {
+    fn classify(&self) -> Classified {
+        (CauseClass::Argument, Some(Advice::NameCard))
+    }
 }
 
 impl FromStr for CardSpec {

@@ -285,6 +285,8 @@ pub enum CdmaRingError {
     Cause(Cause),
 }
 
+crate::error::with_cause!(CdmaError, CdmaRingError);
+
 impl ErrorKind for CdmaRingError {
     fn advice(&self) -> Option<Advice> {
         Some(match self {

@@ -18,9 +18,6 @@ use CauseClass::{Argument, Gone, InUse, Memory, Range, Refused, Reset, TimedOut}
 
 use super::located::ErrorKind;
 use crate::advice::Advice;
-use crate::owner::OwnerStartError;
-use crate::simulation::SimulationError;
-use crate::spec::CardSpecError;
 
 /// Error of a package below: its text, its class and its advice. Its type is not part of this API; a program that depends on that package
 /// as well can look at it ([`get`](Self::get)).
@@ -127,14 +124,14 @@ impl ErrorKind for Cause {
 }
 
 /// Errors that become a [`Cause`].
-trait LowerError: StdError + Send + Sync + 'static {
+pub(crate) trait LowerError: StdError + Send + Sync + 'static {
     /// Whether the text names the card.
     const NAMES_PLACE: bool = false;
 
     fn classify(&self) -> Classified;
 }
 
-type Classified = (CauseClass, Option<Advice>);
+pub(crate) type Classified = (CauseClass, Option<Advice>);
 
 impl<E: LowerError> From<E> for Cause {
     fn from(error: E) -> Self {
@@ -146,7 +143,7 @@ impl<E: LowerError> From<E> for Cause {
 /// Converts errors of the packages below into a variant `Cause` of each kind.
 macro_rules! with_cause {
     ($($kind:ty),* $(,)?) => {
-        $(impl<E: LowerError> From<E> for $kind {
+        $(impl<E: $crate::error::LowerError> From<E> for $kind {
             fn from(error: E) -> Self {
                 Self::Cause(error.into())
             }
@@ -154,16 +151,7 @@ macro_rules! with_cause {
     };
 }
 
-with_cause!(
-    super::ChannelError,
-    super::OpenError,
-    super::ResourceError,
-    crate::cdma::CdmaError,
-    crate::cdma::CdmaRingError,
-    crate::recovery::RecoveryError,
-    crate::recovery::RecoveryStepError,
-    crate::user_interrupt::UserInterruptError,
-);
+pub(crate) use with_cause;
 
 fn text(help: Option<Cow<'static, str>>) -> Option<Advice> {
     help.map(Advice::Text)
@@ -221,25 +209,10 @@ lower_errors! {
     BarError => |error| (Refused, text(error.help()));
     ResetError => |error| (Refused, text(error.help()));
     MemoryError => |error| (Range, text(error.help()));
-    OwnerStartError => |error| (Refused, match error {
-        OwnerStartError::Program { .. } => Some(Advice::InstallOwner),
-        OwnerStartError::Folder { .. } | OwnerStartError::NotPrivate { .. } => {
-            Some(Advice::text("set XDG_RUNTIME_DIR to a folder that only you can open"))
-        }
-        OwnerStartError::Locked { .. } | OwnerStartError::NotReady { .. } => Some(Advice::AllowSlowServer),
-        // Its message includes help.
-        OwnerStartError::Ended { .. } => None,
-    });
-    SimulationError => |error| (Refused, match error {
-        SimulationError::NotBuilt { folder } => Some(Advice::BuildSimulation(folder.clone())),
-        SimulationError::Folder(cause) => cause.advice(),
-        _ => None,
-    });
     IdentityReadError<MmioError> => |error| (Refused, match error {
         IdentityReadError::Refused(error) => error.help().map(Advice::text),
         _ => None,
     });
-    CardSpecError => |_| (Argument, Some(Advice::NameCard));
     ParsePciAddressError => |_| (Argument, Some(Advice::NameCard));
     ring::RingConfigError => |_| (Argument, None);
     ring::CountFault => |_| (Refused, None);

@@ -84,6 +84,8 @@ pub enum ChannelError {
     Cause(Cause),
 }
 
+crate::error::with_cause!(ChannelError);
+
 impl ErrorKind for ChannelError {
     fn advice(&self) -> Option<Advice> {
         Some(match self {

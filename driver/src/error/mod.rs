@@ -14,6 +14,7 @@ mod submit;
 mod transfer;
 
 pub use cause::{Cause, CauseClass};
+pub(crate) use cause::{Classified, LowerError, with_cause};
 pub use channel::ChannelError;
 pub(crate) use located::widen;
 pub use located::{At, CardPart, Error, ErrorKind, ErrorPlace};

@@ -93,6 +93,8 @@ pub enum OpenError {
     },
 }
 
+crate::error::with_cause!(OpenError);
+
 impl ErrorKind for OpenError {
     fn advice(&self) -> Option<Advice> {
         Some(match self {

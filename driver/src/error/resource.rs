@@ -80,6 +80,8 @@ pub enum ResourceError {
     Cause(Cause),
 }
 
+crate::error::with_cause!(ResourceError);
+
 impl ErrorKind for ResourceError {
     fn advice(&self) -> Option<Advice> {
         Some(match self {

@@ -136,6 +136,8 @@ pub(crate) enum RecoveryStepError {
     },
 }
 
+crate::error::with_cause!(RecoveryError, RecoveryStepError);
+
 impl From<RecoveryStepError> for Cause {
     fn from(error: RecoveryStepError) -> Self {
         let (class, advice) = match error {

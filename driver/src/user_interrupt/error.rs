@@ -43,6 +43,8 @@ impl UserInterruptError {
     }
 }
 
+crate::error::with_cause!(UserInterruptError);
+
 impl ErrorKind for UserInterruptError {
     fn advice(&self) -> Option<Advice> {
         Some(match self {
