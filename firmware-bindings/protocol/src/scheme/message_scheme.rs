@@ -1,4 +1,4 @@
-//! What the message layer ([`messages`](super::messages)) needs to know of a scheme.
+//! Interface between a scheme and the message layer ([`messages`](super::messages)).
 //!
 //! The layer is generic over [`MessageScheme`]: a node's scheme, or several that are selected at run time, without dynamic dispatch.
 //! Cards run those of [`any`](super::any); the network simulator has comparison baselines in addition.

@@ -33,7 +33,7 @@ fn ends<M: MessageScheme>(rules: M, count: u32) -> (M::Sender, M::Receiver) {
     (sending, receiving)
 }
 
-/// What the node around the ends asks them: only the sender window's receiver acknowledges packets.
+/// Answers of both ends to the node around them: only the sender window's receiver acknowledges packets.
 #[test]
 fn baseline_ends_report_what_they_measure() {
     fn check(rules: impl MessageScheme, asks: bool, acknowledges: bool) {
