@@ -359,7 +359,7 @@ fn transfer_over_long_round_trips_has_no_other_retransmissions_than_first_probes
 #[test]
 fn transfer_over_varying_delay_takes_few_round_trips() {
     let report = transfer(&["--size", "1MiB", "--reorder", "0", "--jitter", "1ms"]);
-    assert!(report["card_seconds"].as_f64().unwrap() <= 0.002 * 30.0, "{report}");
+    assert!(report["card_seconds"].as_f64().unwrap() <= 0.002 * 50.0, "{report}");
     // Of 2048 packets, beside those for which the escape channel had no slot.
     let spurious = report["retransmits"].as_u64().unwrap() - report["escape_dropped"].as_u64().unwrap();
     assert!(spurious <= 60, "{report}");
