@@ -160,7 +160,7 @@ impl CliError {
         Self::failed(format!("signals cannot be waited for: {error}"))
     }
 
-    /// No card was reached, so the failure is no property of one.
+    /// No card was reached: the failure says nothing about a card.
     pub(crate) fn unreached(error: Error<OpenError>) -> Self {
         Self { cause: None, ..error.into() }
     }
