@@ -1,6 +1,7 @@
 //! PCI backends, DMA memory and interrupts: the unsafe boundary.
 //!
-//! This is the only package of the workspace that contains `unsafe`. Its interface is safe to call from packages that forbid it:
+//! `unsafe` code towards devices and shared memory is in this package alone; the other packages with it are foreign-language boundaries. Its
+//! interface is safe to call from packages that forbid it:
 //!
 //! | Module | Content |
 //! |---|---|

@@ -160,7 +160,7 @@ pub(crate) fn copy_from(address: usize, into: &mut [u8]) {
 /// Reads options of a caller, whose structure has `size` bytes. No structure: the defaults.
 ///
 /// # Errors
-/// [`Status::Argument`] if `from` is null and `size` is not 0, or if members that this library does not know are set.
+/// [`Status::Argument`] if `from` is null and `size` is not 0; [`Status::Unsupported`] if a member beyond this library's structure is not 0.
 pub(crate) fn read_options<T: CStruct>(from: *const T, size: usize) -> Result<T, Failure> {
     let mut options = zeroed::<T>();
     let given = bytes(from.cast(), size)?;

@@ -14,7 +14,7 @@ use crate::handle;
 use crate::layout::c_struct;
 use crate::status::Status;
 
-/// BARs of `fpga_bar_read32` and its siblings, as in the header.
+/// BAR numbers, as `fpga_bar` in the header.
 const BAR_DMA: i32 = 0;
 const BAR_USER: i32 = 1;
 
