@@ -174,7 +174,7 @@ impl Endpoint {
     ) -> Result<(), EndpointError> {
         let (scheme, schemes) = (options.scheme, options::schemes(options));
         // A receiver must wait longer for a silent sender than the sender waits for the receiver (docs/protocol.md 2.3).
-        let usual = REGISTRY_TIMEOUT_MIN.max(options.patience().saturating_mul(2));
+        let usual = REGISTRY_TIMEOUT_MIN.max(options.effective_give_up().saturating_mul(2));
         let remembered = options.registry_timeout.unwrap_or(usual);
         ni.write(at::REGISTRY_TIMEOUT_US, u32::try_from(remembered.as_micros()).unwrap_or(u32::MAX))?;
         // The reset also keeps settings.
@@ -182,7 +182,7 @@ impl Endpoint {
         ni.write(at::ESCAPE_TIMEOUT_US, escape.max(1))?;
 
         let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX).max(1);
-        ni.write(at::GIVE_UP_US, micros(options.patience()))?;
+        ni.write(at::GIVE_UP_US, micros(options.effective_give_up()))?;
         if schemes.has_messages() {
             let trip = u32::try_from(options.round_trip.as_nanos()).unwrap_or(u32::MAX).max(1);
             ni.write(at::ROUND_TRIP_NS, trip)?;

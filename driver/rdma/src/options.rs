@@ -239,7 +239,7 @@ fn windows() -> impl Iterator<Item = (Scheme, u32)> {
 
 impl EndpointOptions {
     /// Returns the give-up time in use.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn effective_give_up(&self) -> Duration {
         self.give_up.max(self.round_trip.saturating_mul(8))
     }
 }
@@ -270,7 +270,7 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.packet_size_log2 = info.packet_size_log2;
     config.mask_bits = info.mask_bits;
     config.retry.timeout = options.timeout.policy();
-    config.retry.give_up = options.patience().into();
+    config.retry.give_up = options.effective_give_up().into();
     config.op_entries = options.ops.unwrap_or_else(|| OPS.min(max_ops(options, info)));
     config.congestion = options.congestion.then(|| CongestionConfig::for_host(config.packet_size()));
     config.transfers = options.transfers.unwrap_or(config.transfers);

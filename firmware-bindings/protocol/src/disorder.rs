@@ -137,6 +137,19 @@ mod tests {
     }
 
     #[test]
+    fn window_of_path_without_losses_is_twice_as_wide_in_haste() {
+        let mut disorder = Disorder::default();
+        for _ in 0..EPOCH {
+            disorder.sample(Nanos::new(100));
+        }
+        assert_eq!(disorder.window(Nanos::ZERO, 0, true), Nanos::new(1400));
+        // One lost packet, and a spurious retransmission: losses occur, and are not the rule.
+        disorder.note_wasted();
+        disorder.note_useful();
+        assert_eq!(disorder.window(Nanos::ZERO, 0, true), Nanos::new(700));
+    }
+
+    #[test]
     fn window_without_sample_outlasts_wait() {
         assert!(Disorder::default().window(Nanos::ZERO, 1000, true) > Nanos::new(1000));
     }

@@ -182,20 +182,27 @@ fn builds_one_channel_each_way_suffices() {
     net.assert_clean();
 }
 
+/// A transfer of 300,000 bytes, `steps` steps after its begin, on cards whose only channels the user shares with the endpoint.
+#[expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
+fn sending_on_shared_channel(steps: u64) -> (Testbed, Vec<u8>) {
+    let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
+    let mut net = Testbed::of(&file, DeliveryOrder::InOrder, |options| options);
+    let region = net.region(1, TARGET, 300_000);
+    let data = bytes(steps, 300_000);
+    net.put(0, SOURCE, &data);
+    net.send(0, SOURCE, &region.remote, 0, 300_000);
+    for _ in 0..steps {
+        net.poll(0).unwrap();
+        net.network.step();
+    }
+    (net, data)
+}
+
 /// A failed user transfer fails the endpoint's own transfers with it, because they share a run; the endpoint repeats its own.
 #[test]
 fn endpoint_failed_user_write_keeps_endpoint_alive() {
-    let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
     for steps in 0..60 {
-        let mut net = Testbed::of(&file, DeliveryOrder::InOrder, |options| options);
-        let region = net.region(1, TARGET, 300_000);
-        let data = bytes(steps, 300_000);
-        net.put(0, SOURCE, &data);
-        net.send(0, SOURCE, &region.remote, 0, 300_000);
-        for _ in 0..steps {
-            net.poll(0).unwrap();
-            net.network.step();
-        }
+        let (mut net, data) = sending_on_shared_channel(steps);
         net.network.with_card(0, |card| card.poison(CardAddr::new(0x100_0000), 64));
         let buffer = net.end(0).card().buffer(1000).unwrap();
         let failed = net.end(0).write(buffer, CardAddr::new(0x100_0000)).unwrap_err();
@@ -213,17 +220,8 @@ fn endpoint_failed_user_write_keeps_endpoint_alive() {
 #[test]
 fn endpoint_cancelled_user_write_keeps_endpoint_alive() {
     static NOW: AtomicBool = AtomicBool::new(true);
-    let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
     for steps in 0..60 {
-        let mut net = Testbed::of(&file, DeliveryOrder::InOrder, |options| options);
-        let region = net.region(1, TARGET, 300_000);
-        let data = bytes(steps, 300_000);
-        net.put(0, SOURCE, &data);
-        net.send(0, SOURCE, &region.remote, 0, 300_000);
-        for _ in 0..steps {
-            net.poll(0).unwrap();
-            net.network.step();
-        }
+        let (mut net, data) = sending_on_shared_channel(steps);
         let buffer = net.end(0).card().buffer(1000).unwrap();
         net.end(0).set_cancellation(Some(Cancellation::new(&NOW)));
         let failed = net.end(0).write(buffer, CardAddr::new(0x100_0000)).unwrap_err();

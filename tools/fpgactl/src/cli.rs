@@ -450,7 +450,7 @@ pub struct TransferArgs {
     /// Number of random bytes to send [default: 64MiB; for listings of a transfer in progress, 1MiB]
     #[arg(long, value_name = "N", value_parser = units::bytes, conflicts_with = "file")]
     pub size: Option<u64>,
-    /// Transfer length above which a transfer is cut into segments [default: 16KiB, at most a segment]
+    /// Transfer length above which a transfer is cut into segments [default: 8KiB, at most a segment]
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub threshold: Option<u64>,
     /// Bytes of a segment, or of a message in schemes other than registry; auto: chosen by the length of the transfer and the rates and
@@ -496,7 +496,8 @@ pub struct TransferArgs {
     /// Scheme adaptive-window: timeout of the source document as it is written, which retransmits more
     #[arg(long)]
     pub literal: bool,
-    /// Round trip time as a first guess for the timers of schemes other than registry [default: 100us]
+    /// Round trip time as a first guess for the timers of schemes other than registry; a transfer is given up no earlier than after eight of
+    /// it [default: 100us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub round_trip: Option<Duration>,
     /// Time after which an unfinished transfer ends with an error, whatever its progress [default: none]

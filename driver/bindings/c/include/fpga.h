@@ -625,7 +625,7 @@ typedef struct fpga_endpoint_options {
     const char *other_schemes;    /* more schemes, separated by commas. Default: none */
     uint32_t h2c_channel_plus_1;  /* 1 + H2C channel that the endpoint takes. Default: the last one */
     uint32_t c2h_channel_plus_1;  /* 1 + C2H channel that it takes to let others read. Default: the last one */
-    uint32_t big_threshold;       /* length above which a transfer is sent in turns with others. Default 16 KiB */
+    uint32_t big_threshold;       /* length above which a transfer is sent in turns with others. Default 8 KiB */
     uint32_t segment_size;        /* bytes of a segment. Default: chosen for the card */
     uint32_t window;              /* packets of a window, for schemes that have one. Default: of the scheme */
     uint32_t event_entries;       /* entries of the event ring, a power of two from 64. Default 16384 */

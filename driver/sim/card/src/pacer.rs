@@ -323,7 +323,7 @@ impl Pacer {
         if !self.is_on {
             return now;
         }
-        // A frame that is memory of the NI does not wait for card memory.
+        // A frame from a transmit window, which is memory of the NI, does not wait for card memory.
         let ready = if read == 0 { picos(now) } else { self.occupy(Part::Memory, read, picos(now)) };
         nanos(self.occupy(Part::Network, bytes + FRAME_OVERHEAD, picos(now)).max(ready))
     }

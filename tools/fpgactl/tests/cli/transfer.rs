@@ -340,7 +340,6 @@ fn transfer_without_loss_receives_what_was_sent() {
     }
 }
 
-/// Without congestion windows a slow port drops many packets, unless the receiver limits the sender.
 /// Round trips of a thousand times the usual one: only the probes of the first round trip are sent twice.
 #[test]
 fn transfer_over_long_round_trips_has_no_other_retransmissions_than_first_probes() {
@@ -365,6 +364,7 @@ fn transfer_over_varying_delay_takes_few_round_trips() {
     assert!(spurious <= 60, "{report}");
 }
 
+/// Without congestion windows a slow port drops many packets, unless the receiver limits the sender.
 #[test]
 fn transfer_without_congestion_window_loses_more() {
     let retransmits = |scheme: &str, more: &[&str]| {

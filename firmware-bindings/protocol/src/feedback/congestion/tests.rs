@@ -39,6 +39,39 @@ fn window_first_acknowledgements_spacing_gives_share_of_path() {
 }
 
 #[test]
+fn window_of_host_is_64_kib_and_at_least_32_packets() {
+    for (packet, packets) in [(64, 1024), (512, 128), (2048, 32), (4096, 32), (0, 65_536)] {
+        assert_eq!(CongestionConfig::for_host(packet).initial, packets, "packets of {packet} bytes");
+    }
+    let most = CongestionWindow::new(&CongestionConfig::for_host(0)).packets();
+    assert_eq!(most, CONFIG.most);
+}
+
+/// Every other packet is answered after one that left later.
+#[test]
+fn window_doubles_on_reordering_path_of_sender_that_is_alone() {
+    let grown = |senders: u8| {
+        let mut window = CongestionWindow::new(&CONFIG);
+        window.note_senders(&CONFIG, senders);
+        let mut now = 0;
+        let mut sizes = alloc::vec::Vec::new();
+        for _ in 0..6 {
+            now += 2 * TRIP + 1;
+            for packet in 0..u64::from(window.packets()) {
+                let delay = TRIP + packet % 2 * TRIP;
+                window.note_sent(&CONFIG, Nanos::new(now), u32::MAX);
+                window.sample(&CONFIG, Nanos::new(now), Nanos::new(delay), false);
+            }
+            sizes.push(window.packets());
+        }
+        sizes
+    };
+    assert_eq!(grown(1), [32, 64, 128, 256, 512, 1024]);
+    // Half of the way to the share of two, then by a quarter.
+    assert_eq!(grown(2), [48, 61, 78, 98, 123, 155]);
+}
+
+#[test]
 fn window_standing_queue_shrinks_to_few_packets_of_it() {
     let (mut window, mut now) = measured(40);
     pass(&mut window, &mut now, 2 * TRIP, 40);
