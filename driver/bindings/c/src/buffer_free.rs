@@ -1,35 +1,30 @@
-//! End of a buffer: it is deregistered from its channels first.
+//! Freeing a buffer: deregisters it from its channels first.
 
 use core::sync::atomic::Ordering;
 
+use crate::abi::Status;
 use crate::buffer::Buffer;
-use crate::call::{call, duration};
+use crate::call::duration;
 use crate::channel::Channel;
 use crate::error::Failure;
 use crate::handle;
-use crate::status::Status;
 
-/// Time for which freeing a buffer waits for calls of other threads with its channels, in nanoseconds.
-const FREE_PATIENCE_NS: u64 = 10_000_000;
+/// Maximum time to wait for calls of other threads with a channel of the buffer, in nanoseconds.
+const MAX_FREE_WAIT_NS: u64 = 10_000_000;
 
-/// Frees a buffer. Refused while a transfer of it is in flight.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_buffer_free(buffer: u64) -> Status {
-    call(|| {
-        let began = std::time::Instant::now();
-        loop {
-            match free(buffer) {
-                // The other thread may be about to register the buffer, so this one lets go of it meanwhile.
-                Err(failure)
-                    if failure.status() == Status::Concurrent
-                        && began.elapsed() < duration(FREE_PATIENCE_NS) =>
-                {
-                    std::thread::yield_now();
-                }
-                result => return result,
+pub(crate) fn fpga_buffer_free(buffer: u64) -> Result<(), Failure> {
+    let began = std::time::Instant::now();
+    loop {
+        match free(buffer) {
+            // The buffer is not entered between attempts: the other thread may be about to register it.
+            Err(failure)
+                if failure.status() == Status::Concurrent && began.elapsed() < duration(MAX_FREE_WAIT_NS) =>
+            {
+                std::thread::yield_now();
             }
+            result => return result,
         }
-    })
+    }
 }
 
 fn free(handle_of: u64) -> Result<(), Failure> {
@@ -39,7 +34,7 @@ fn free(handle_of: u64) -> Result<(), Failure> {
         let deregistered = handle::with(channel, |channel: &mut Channel| channel.deregister(handle_of));
         match deregistered {
             Ok(()) => {}
-            // A closed channel has let go of its memory.
+            // A closed channel has deregistered its memory.
             Err(failure) if failure.status() == Status::Handle => {}
             Err(failure) if failure.status() == Status::Concurrent => {
                 let text = "another thread is in a call with a channel that has used the buffer";

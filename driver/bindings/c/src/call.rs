@@ -1,15 +1,13 @@
-//! Frame of every call: panics, statuses and the record of the last error; and memory of callers.
+//! What every exported function does around its body: catching panics, recording the last error, and checked access to memory of C programs.
 //!
-//! A structure that may grow is passed with its size: the library reads and writes no more than the caller has, and takes members that the
-//! caller does not have as zero.
+//! A structure that may grow is passed with its size. The library accesses no more bytes than that, and reads missing members as 0.
 
 use core::ffi::{CStr, c_char};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::abi::{Plain, Status, zeroed};
 use crate::error::{self, Failure};
-use crate::layout::{CStruct, Member, zeroed};
-use crate::status::Status;
 
 /// Runs the body of a call. Records its failure for `fpga_last_error`, and turns a panic into a status.
 #[inline]
@@ -35,7 +33,7 @@ pub(crate) fn set<T>(out: *mut T, value: T) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Bytes of a caller, as the header describes them: `length` readable bytes at `data`.
+/// Returns `length` readable bytes at `data`.
 ///
 /// # Errors
 /// [`Status::Argument`] if `data` is null and `length` is not 0.
@@ -50,7 +48,7 @@ pub(crate) fn bytes<'a>(data: *const u8, length: usize) -> Result<&'a [u8], Fail
     Ok(unsafe { core::slice::from_raw_parts(data, length) })
 }
 
-/// As [`bytes`], for memory that the call writes.
+/// Returns `length` writable bytes at `data`.
 ///
 /// # Errors
 /// As [`bytes`].
@@ -65,7 +63,7 @@ pub(crate) fn bytes_mut<'a>(data: *mut u8, length: usize) -> Result<&'a mut [u8]
     Ok(unsafe { core::slice::from_raw_parts_mut(data, length) })
 }
 
-/// Memory of a caller that the call writes: `length` bytes at `data`.
+/// Checks the address and the size of an out parameter.
 ///
 /// # Errors
 /// [`Status::Argument`] if `data` is null.
@@ -76,11 +74,11 @@ pub(crate) fn out_bytes(data: *mut u8, length: usize) -> Result<*mut u8, Failure
     Ok(data)
 }
 
-/// Array of a caller, as the header describes it: `count` elements at `data`.
+/// Returns the array of `count` elements at `data`.
 ///
 /// # Errors
 /// [`Status::Argument`] if `data` is null and `count` is not 0.
-pub(crate) fn array<'a, T: Member>(data: *const T, count: usize) -> Result<&'a [T], Failure> {
+pub(crate) fn array<'a, T: Plain>(data: *const T, count: usize) -> Result<&'a [T], Failure> {
     if count == 0 {
         return Ok(&[]);
     }
@@ -92,24 +90,23 @@ pub(crate) fn array<'a, T: Member>(data: *const T, count: usize) -> Result<&'a [
     Ok(unsafe { core::slice::from_raw_parts(data, count) })
 }
 
-/// Text of a caller, which `what` names in the error.
+/// Returns the text at `text`, which the error calls `name`.
 ///
 /// # Errors
 /// [`Status::Argument`] if it is null or not UTF-8.
-pub(crate) fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failure> {
+pub(crate) fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Failure> {
     if text.is_null() {
-        return Err(Failure::null(what));
+        return Err(Failure::null(name));
     }
     // SAFETY: not null; the header requires a string that ends in a zero byte.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| Failure::of(Status::Argument, &format!("{what} is not UTF-8")))
+    text.to_str().map_err(|_| Failure::of(Status::Argument, &format!("{name} is not UTF-8")))
 }
 
-/// Copies a text with a zero byte to memory of a caller, cut to `length` bytes, and the length of the whole text to `needed` unless that is
-/// null.
+/// Copies a text, cut to `length - 1` bytes, and a zero byte to `to`. Writes the length of the whole text to `needed`, unless that is null.
 ///
 /// # Errors
-/// [`Status::Argument`] if `to` is null and `length` is not 0, or if there is nothing to write to.
+/// [`Status::Argument`] if `to` is null and `length` is not 0, or if both pointers are null.
 pub(crate) fn copy_text(
     to: *mut c_char,
     length: usize,
@@ -123,45 +120,47 @@ pub(crate) fn copy_text(
     }
     let bytes = bytes_mut(to.cast::<u8>(), length)?;
     bytes.fill(0);
-    let mut most = length.saturating_sub(1).min(text.len());
-    while !text.is_char_boundary(most) {
-        most -= 1;
-    }
-    for (to, from) in bytes.iter_mut().zip(text.bytes().take(most)) {
+    let end = text.floor_char_boundary(length.saturating_sub(1));
+    for (to, from) in bytes.iter_mut().zip(text.bytes().take(end)) {
         *to = from;
     }
     Ok(())
 }
 
-/// Writes to an out parameter that may be null.
-///
-/// # Errors
-/// None.
+/// Writes to an out parameter, unless it is null.
 #[inline]
 pub(crate) fn set_if<T>(out: *mut T, value: T) -> Result<(), Failure> {
     if out.is_null() { Ok(()) } else { set(out, value) }
 }
 
-/// Converts a time of a caller.
+/// Sets an option, unless the member of the C structure is 0, which stands for the default.
+pub(crate) fn set_option<T: Default + PartialEq>(option: &mut T, given: T) {
+    if given != T::default() {
+        *option = given;
+    }
+}
+
+/// As [`set_option`], for a time in nanoseconds.
+pub(crate) fn set_time(option: &mut Duration, nanoseconds: u64) {
+    set_option(option, duration(nanoseconds));
+}
+
 pub(crate) const fn duration(nanoseconds: u64) -> Duration {
     Duration::from_nanos(nanoseconds)
 }
 
-/// Copies bytes at an address of this process.
-///
-/// The caller has the address from the driver, for bytes that stay mapped and that the card does not write at this time.
+/// Copies bytes at a host address that the driver has returned. They stay mapped, and the card does not write them during the copy.
 pub(crate) fn copy_from(address: usize, into: &mut [u8]) {
     let from = core::ptr::with_exposed_provenance::<u8>(address);
-    // SAFETY: the callers of this function, in this package, pass parts of received packets: `into.len()` mapped bytes outside of Rust's
-    // memory, whose buffers are not posted.
+    // SAFETY: callers pass parts of received packets: `into.len()` mapped bytes outside of Rust's memory, whose buffers are not posted.
     unsafe { core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
 }
 
-/// Reads options of a caller, whose structure has `size` bytes. No structure: the defaults.
+/// Reads an options structure of `size` bytes. Null with size 0 stands for the defaults.
 ///
 /// # Errors
 /// [`Status::Argument`] if `from` is null and `size` is not 0; [`Status::Unsupported`] if a member beyond this library's structure is not 0.
-pub(crate) fn read_options<T: CStruct>(from: *const T, size: usize) -> Result<T, Failure> {
+pub(crate) fn read_options<T: Plain>(from: *const T, size: usize) -> Result<T, Failure> {
     let mut options = zeroed::<T>();
     let given = bytes(from.cast(), size)?;
     if given.get(size_of::<T>()..).is_some_and(|unknown| unknown.iter().any(|byte| *byte != 0)) {
@@ -176,11 +175,11 @@ pub(crate) fn read_options<T: CStruct>(from: *const T, size: usize) -> Result<T,
     Ok(options)
 }
 
-/// Writes a structure to a caller, whose structure has `size` bytes. Members that this library does not know become 0.
+/// Writes `value` to a structure of `size` bytes. Members that this library does not have become 0.
 ///
 /// # Errors
 /// [`Status::Argument`] if `to` is null.
-pub(crate) fn write_struct<T: CStruct>(to: *mut T, size: usize, value: &T) -> Result<(), Failure> {
+pub(crate) fn write_struct<T: Plain>(to: *mut T, size: usize, value: &T) -> Result<(), Failure> {
     let to = out_bytes(to.cast(), size)?;
     // SAFETY: `to` has `size` writable bytes. Padding is copied, never read.
     unsafe {

@@ -1,16 +1,16 @@
 //! Copies inside the card by the AXI CDMA engine.
 
 use core::ops::ControlFlow;
-use std::collections::VecDeque;
 
 use fpga_driver::errors::CdmaFault;
-use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRing, CdmaSegment, Error};
+use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRing, CdmaSegment};
 
-use crate::call::{call, duration, set, set_if};
+use crate::abi::Status;
+use crate::call::{duration, set, set_if};
 use crate::code::{Code, Position};
 use crate::error::Failure;
+use crate::failures::Failures;
 use crate::handle::{self, Kind, Object};
-use crate::status::Status;
 use crate::wait::{is_cancelled, with_wait};
 
 impl Code for CdmaError {
@@ -49,7 +49,7 @@ impl Code for CdmaError {
     }
 }
 
-/// Engine, in one of its modes.
+/// A CDMA engine.
 pub(crate) struct CopyEngine {
     pub(crate) card: Card,
     pub(crate) mode: Mode,
@@ -60,7 +60,7 @@ unsafe impl Object for CopyEngine {
     const KIND: Kind = Kind::Cdma;
 }
 
-/// Modes of the handle of an engine, for calls of other threads.
+/// Modes of the handle of an engine ([`handle::with_claimed_in`]).
 pub(crate) const SIMPLE_MODE: usize = 1;
 pub(crate) const RING_MODE: usize = 2;
 
@@ -71,17 +71,17 @@ pub(crate) enum Mode {
     /// A ring of copies.
     Ring(Box<Ring>),
     /// Between two modes, inside a call only.
-    Lost,
+    Changing,
 }
 
-/// Ring, and what its completions say.
+/// A ring of copies, and the completions that were taken from it.
 pub(crate) struct Ring {
     pub(crate) ring: CdmaRing<()>,
-    /// Scratch space for lists, kept between calls.
+    /// Parts of the copy that is being submitted; kept, so that submissions do not allocate.
     pub(crate) list: Vec<CdmaSegment>,
     /// Number of copies whose completions were taken.
     pub(crate) taken: u64,
-    pub(crate) failures: VecDeque<(u64, Box<Error<CdmaFault>>)>,
+    pub(crate) failures: Failures<CdmaFault>,
 }
 
 impl CopyEngine {
@@ -95,7 +95,7 @@ impl CopyEngine {
 
     /// Takes the engine out, to change its mode.
     pub(crate) fn take_simple(&mut self) -> Option<Cdma> {
-        match core::mem::replace(&mut self.mode, Mode::Lost) {
+        match core::mem::replace(&mut self.mode, Mode::Changing) {
             Mode::Simple(cdma) => Some(cdma),
             other => {
                 self.mode = other;
@@ -127,76 +127,55 @@ fn with_simple<R>(cdma: u64, body: impl FnOnce(&mut Cdma) -> Result<R, Failure>)
 
 fn open(card: u64, out: *mut u64, take: impl FnOnce(&Card) -> Result<Cdma, Failure>) -> Result<(), Failure> {
     set(out, 0)?;
-    let card = handle::shared(card, Card::clone)?;
+    let card = handle::card(card)?;
     let mode = Mode::Simple(take(&card)?);
     set(out, handle::add_in_mode(CopyEngine { card, mode }, SIMPLE_MODE)?)
 }
 
-/// Takes the engine.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_cdma_open(card: u64, out: *mut u64) -> Status {
-    call(|| open(card, out, |card| Ok(card.cdma()?)))
+pub(crate) fn fpga_cdma_open(card: u64, out: *mut u64) -> Result<(), Failure> {
+    open(card, out, |card| Ok(card.cdma()?))
 }
 
-/// Takes the engine at an offset of the user BAR.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_cdma_open_at(card: u64, offset: u64, out: *mut u64) -> Status {
-    call(|| open(card, out, |card| Ok(card.cdma_at(BarOffset::new(offset))?)))
+pub(crate) fn fpga_cdma_open_at(card: u64, offset: u64, out: *mut u64) -> Result<(), Failure> {
+    open(card, out, |card| Ok(card.cdma_at(BarOffset::new(offset))?))
 }
 
-/// Gives the engine back.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_cdma_close(cdma: u64) -> Status {
-    call(|| Ok(handle::close::<CopyEngine>(cdma)?))
+pub(crate) fn fpga_cdma_close(cdma: u64) -> Result<(), Failure> {
+    Ok(handle::close::<CopyEngine>(cdma)?)
 }
 
-/// Copies `length` bytes and waits.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_cdma_copy(
+pub(crate) fn fpga_cdma_copy(
     cdma: u64,
     source: u64,
     destination: u64,
     length: u64,
     timeout_ns: u64,
-) -> Status {
-    call(|| {
-        let (source, destination) = (CardAddr::new(source), CardAddr::new(destination));
-        let limit = (timeout_ns != u64::MAX).then(|| duration(timeout_ns));
-        let progress =
-            &mut |_| if is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        with_wait(cdma, core::ptr::null(), |engine: &mut CopyEngine| {
-            simple(engine, |cdma| {
-                Ok(cdma.copy_with_progress(source, destination, length, limit, progress)?)
-            })
-        })
+) -> Result<(), Failure> {
+    let (source, destination) = (CardAddr::new(source), CardAddr::new(destination));
+    let limit = (timeout_ns != u64::MAX).then(|| duration(timeout_ns));
+    let progress = &mut |_| if is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    with_wait(cdma, core::ptr::null(), |engine: &mut CopyEngine| {
+        simple(engine, |cdma| Ok(cdma.copy_with_progress(source, destination, length, limit, progress)?))
     })
 }
 
-/// Reads the status register.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_cdma_get_status(
+pub(crate) fn fpga_cdma_get_status(
     cdma: u64,
     register: *mut u32,
     idle: *mut u32,
     failed: *mut u32,
-) -> Status {
-    call(|| {
-        set_if(register, u32::MAX)?;
-        with_simple(cdma, |cdma| {
-            let status = cdma.status()?;
-            set_if(register, status.into_bits())?;
-            set_if(idle, status.idle().into())?;
-            set_if(failed, status.has_error().into())
-        })
+) -> Result<(), Failure> {
+    set_if(register, u32::MAX)?;
+    with_simple(cdma, |cdma| {
+        let status = cdma.status()?;
+        set_if(register, status.into_bits())?;
+        set_if(idle, status.idle().into())?;
+        set_if(failed, status.has_error().into())
     })
 }
 
-/// Resets the engine. A copy of another thread ends; the wait for a ring's copy does not, because the call is refused.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_cdma_reset(cdma: u64) -> Status {
-    call(|| {
-        handle::with_claimed_in(cdma, SIMPLE_MODE, has_ring, |engine: &mut CopyEngine| {
-            simple(engine, |cdma| Ok(cdma.reset()?))
-        })
+pub(crate) fn fpga_cdma_reset(cdma: u64) -> Result<(), Failure> {
+    handle::with_claimed_in(cdma, SIMPLE_MODE, has_ring, |engine: &mut CopyEngine| {
+        simple(engine, |cdma| Ok(cdma.reset()?))
     })
 }

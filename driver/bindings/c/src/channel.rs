@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 use core::hash::{BuildHasherDefault, Hasher};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use fpga_driver::errors::ChannelFault;
 use fpga_driver::{
@@ -10,61 +10,35 @@ use fpga_driver::{
     MemoryHandle, RunMode, ScatterGatherEntry, WaitMode, WaitOptions, stream::PacketFragment,
 };
 
+use crate::abi::{
+    FPGA_C2H, FPGA_H2C, FPGA_RUN_BATCH, FPGA_RUN_CREDIT, FPGA_RUN_DEFAULT, FPGA_WAIT_HYBRID,
+    FPGA_WAIT_INTERRUPT, FPGA_WAIT_POLL, Status, fpga_channel_options, fpga_wait_options,
+};
 use crate::buffer;
-use crate::call::{call, duration, read_options, set};
+use crate::call::{duration, read_options, set, set_option};
 use crate::error::Failure;
+use crate::failures::Failures;
 use crate::handle::{self, Kind, Object};
-use crate::layout::c_struct;
-use crate::status::Status;
 use crate::wait::CANCELLATION;
 
-/// Direction of a channel, as in the header.
-const H2C: i32 = 0;
-const C2H: i32 = 1;
-/// Number of failures that a channel keeps until they are taken.
-const MAX_FAILURES: usize = 1024;
-
-c_struct! {
-    /// Options of a channel. A member that is 0 stands for its default.
-    COptions = "fpga_channel_options" {
-        descriptors: u32,
-        transfers: u32,
-        max_descriptor_length: u32,
-        run_mode: i32,
-        long_blocks: u32,
-        fixed_address: u32,
-        report_each: u32,
-        reserved: u32,
-    }
-}
-
-c_struct! {
-    /// Options of a wait.
-    CWait = "fpga_wait_options" {
-        mode: i32,
-        reserved: u32,
-        spin_ns: u64,
-        cancel: *const c_int,
-    }
-}
-
-/// Modes of the handles of channels, for calls of other threads: C2H streams, and all others.
+/// Modes of the handles of channels ([`handle::with_claimed_in`]): C2H streams, and all others.
 pub(crate) const RECEIVING_MODE: usize = 1;
 const OTHER_MODE: usize = 2;
 
-/// Channel, its card for buffers of blocking calls, and the buffers that are registered with it.
+/// A DMA or stream channel, with the buffers that are registered with it.
 pub(crate) struct Channel {
+    /// Card, for buffers of blocking calls.
     pub(crate) card: Card,
     pub(crate) engine: Engine,
     /// Memory of each registered buffer, by the buffer's handle.
     registered: HashMap<u64, MemoryHandle, BuildHasherDefault<HandleHasher>>,
-    /// The buffer that was used last. 0 stands for none.
+    /// Buffer of the last transfer, 0 for none, and its memory.
     last: (u64, Option<MemoryHandle>),
     /// Failures that the program has not taken.
-    pub(crate) failures: VecDeque<(u64, Box<Error<ChannelFault>>)>,
-    /// Interrupt of the channel, once the program has asked for it.
+    pub(crate) failures: Failures<ChannelFault>,
+    /// Interrupt of the channel, after the first call of `fpga_channel_fd` or `fpga_channel_take`.
     pub(crate) events: Option<ChannelEvents>,
-    /// Scratch space for lists, kept between calls.
+    /// Elements of the list or packet that is being submitted; kept, so that submissions do not allocate.
     pub(crate) list: Vec<ScatterGatherEntry>,
     pub(crate) fragments: Vec<PacketFragment>,
     pub(crate) receiving: Receiving,
@@ -73,13 +47,13 @@ pub(crate) struct Channel {
 /// State of receiving, for C2H streams.
 #[derive(Default)]
 pub(crate) struct Receiving {
-    /// Parts of the packet that the program has, or gets next: address and length.
+    /// Parts of the current or pending packet: host address and length in bytes.
     pub(crate) pieces: Vec<(usize, usize)>,
-    /// The packet is one that the program has not seen yet.
+    /// The packet has not been returned to the program yet.
     pub(crate) is_pending: bool,
-    /// Error that the next call returns.
+    /// Error for the next call.
     pub(crate) failed: Option<Failure>,
-    /// Buffer of single packets, while it is not posted; with the packet that the program has no space for.
+    /// Buffer of `fpga_stream_receive` while it is not posted; with `is_received`, it has a packet that the program had no space for.
     pub(crate) buffer: Option<DmaBuffer>,
     pub(crate) is_received: bool,
     pub(crate) is_posted: bool,
@@ -96,7 +70,7 @@ pub(crate) enum Engine {
     C2hStream(Box<C2hStream>),
 }
 
-/// Calls the same method of each kind of channel that transfers are submitted to.
+/// Evaluates `$call` with the channel of a memory-mapped engine or an H2C stream; returns an error for a C2H stream.
 macro_rules! each {
     ($engine:expr, $inner:ident => $call:expr) => {
         match $engine {
@@ -108,7 +82,7 @@ macro_rules! each {
 }
 pub(crate) use each;
 
-/// Handles differ in their low bits most.
+/// Hash of a handle, whose low bits differ most.
 #[derive(Default)]
 struct HandleHasher(u64);
 
@@ -130,7 +104,7 @@ impl Hasher for HandleHasher {
     }
 }
 
-/// Failure of a function that a C2H stream does not have.
+/// Failure of submissions to a C2H stream.
 #[cold]
 pub(crate) fn receives() -> Failure {
     Failure::argument("the channel is a C2H stream, which receives packets")
@@ -144,7 +118,7 @@ impl Channel {
             engine,
             registered: HashMap::default(),
             last: (0, None),
-            failures: VecDeque::new(),
+            failures: Failures::new(),
             events: None,
             list: Vec::new(),
             fragments: Vec::new(),
@@ -152,7 +126,7 @@ impl Channel {
         }
     }
 
-    /// Returns a buffer's memory. The first time, it is registered.
+    /// Returns the memory of a buffer; the first use registers it with the channel. `own` is the channel's handle.
     #[inline]
     pub(crate) fn memory(&mut self, own: u64, buffer: u64) -> Result<MemoryHandle, Failure> {
         if let (known, Some(memory)) = self.last
@@ -184,13 +158,13 @@ impl Channel {
                 Ok(memory)
             }
             Err(refused) => {
-                buffer::forget(buffer, own);
+                buffer::remove_channel(buffer, own);
                 Err(refused.error.into())
             }
         }
     }
 
-    /// Ends the use of a buffer.
+    /// Deregisters a buffer, if it is registered.
     pub(crate) fn deregister(&mut self, buffer: u64) -> Result<(), Failure> {
         let Some(memory) = self.registered.get(&buffer).copied() else { return Ok(()) };
         drop(each!(&mut self.engine, engine => engine.deregister_memory(memory))?);
@@ -203,24 +177,16 @@ impl Channel {
     pub(crate) fn collect_failures(&mut self) -> Result<Option<Error<ChannelFault>>, Failure> {
         let mut first = None;
         while let Some(done) = each!(&mut self.engine, engine => engine.next_completion()) {
-            if let Err(fault) = done.outcome {
-                if first.is_none() {
-                    first = Some((*fault).clone());
-                }
-                if self.failures.len() == MAX_FAILURES {
-                    self.failures.pop_front();
-                }
-                self.failures.push_back((done.ticket.number(), fault));
-            }
+            self.failures.record(done.ticket.number(), done.outcome, &mut first);
         }
         Ok(first)
     }
 }
 
-/// Returns the wait of a caller, and the flag that ends it; null for that of the thread.
+/// Returns the options of a wait, and the flag that cancels it: null stands for the flag of the thread.
 pub(crate) fn wait_options(
     timeout_ns: u64,
-    options: *const CWait,
+    options: *const fpga_wait_options,
     size: usize,
 ) -> Result<(WaitOptions, *const c_int), Failure> {
     if size == 0 && options.is_null() {
@@ -228,15 +194,15 @@ pub(crate) fn wait_options(
     }
     let options = read_options(options, size)?;
     let mode = match options.mode {
-        0 => WaitMode::Poll,
-        1 => WaitMode::Interrupt,
-        2 => WaitMode::Hybrid { spin: duration(options.spin_ns) },
+        FPGA_WAIT_POLL => WaitMode::Poll,
+        FPGA_WAIT_INTERRUPT => WaitMode::Interrupt,
+        FPGA_WAIT_HYBRID => WaitMode::Hybrid { spin: duration(options.spin_ns) },
         _ => return Err(Failure::argument("mode is no fpga_wait_mode")),
     };
     Ok((polling(timeout_ns).mode(mode), options.cancel))
 }
 
-/// Returns a wait that polls.
+/// Returns options of a wait that polls.
 pub(crate) fn polling(timeout_ns: u64) -> WaitOptions {
     let limit = duration(timeout_ns);
     WaitOptions::default().timeout(limit).total(limit).cancel(CANCELLATION)
@@ -244,42 +210,36 @@ pub(crate) fn polling(timeout_ns: u64) -> WaitOptions {
 
 pub(crate) fn run_mode(mode: i32) -> Result<RunMode, Failure> {
     match mode {
-        0 | 1 => Ok(RunMode::Batch),
-        2 => Ok(RunMode::Credit),
+        FPGA_RUN_DEFAULT | FPGA_RUN_BATCH => Ok(RunMode::Batch),
+        FPGA_RUN_CREDIT => Ok(RunMode::Credit),
         _ => Err(Failure::argument("run_mode is no fpga_run_mode")),
     }
 }
 
-impl COptions {
+impl fpga_channel_options {
     fn options(&self) -> Result<ChannelOptions, Failure> {
         let mut options = ChannelOptions::default()
             .run_mode(run_mode(self.run_mode)?)
             .long_blocks(self.long_blocks != 0)
             .fixed_address(self.fixed_address != 0)
             .report_each(self.report_each != 0);
-        for (given, place) in [
-            (self.descriptors, &mut options.descriptors),
-            (self.transfers, &mut options.transfers),
-            (self.max_descriptor_length, &mut options.max_descriptor_length),
-        ] {
-            if given != 0 {
-                *place = given;
-            }
-        }
+        set_option(&mut options.descriptors, self.descriptors);
+        set_option(&mut options.transfers, self.transfers);
+        set_option(&mut options.max_descriptor_length, self.max_descriptor_length);
         Ok(options)
     }
 }
 
-/// Returns a direction of a caller: true for H2C.
+/// Returns whether an `fpga_direction` is H2C.
 pub(crate) fn is_h2c(direction: i32) -> Result<bool, Failure> {
     match direction {
-        H2C => Ok(true),
-        C2H => Ok(false),
+        FPGA_H2C => Ok(true),
+        FPGA_C2H => Ok(false),
         _ => Err(Failure::argument("direction is neither FPGA_H2C nor FPGA_C2H")),
     }
 }
 
-/// Returns the number of a channel or a line.
+/// Converts the number of a channel or an interrupt line.
 pub(crate) fn number(number: u32) -> Result<u8, Failure> {
     u8::try_from(number).map_err(|_| Failure::argument("the number is above 255"))
 }
@@ -293,7 +253,7 @@ pub(crate) fn open(
     take: impl FnOnce(&Card, bool, u8) -> Result<Engine, Failure>,
 ) -> Result<(), Failure> {
     set(out, 0)?;
-    let card = handle::shared(card, Card::clone)?;
+    let card = handle::card(card)?;
     let engine = take(&card, is_h2c(direction)?, number(channel)?)?;
     let mode = if matches!(engine, Engine::C2hStream(_)) { RECEIVING_MODE } else { OTHER_MODE };
     set(out, handle::add_in_mode(Channel::new(card, engine), mode)?)
@@ -304,47 +264,37 @@ fn open_memory(card: &Card, h2c: bool, number: u8, options: ChannelOptions) -> R
     Ok(Engine::Memory(card.channel(direction, number, options)?))
 }
 
-/// Takes a channel of a card.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_channel_open(card: u64, direction: i32, number: u32, out: *mut u64) -> Status {
-    let options = ChannelOptions::default();
-    call(|| open(card, direction, number, out, |card, h2c, number| open_memory(card, h2c, number, options)))
-}
-
-/// As [`fpga_channel_open`], with options.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_channel_open_with(
+pub(crate) fn fpga_channel_open(
     card: u64,
     direction: i32,
     number: u32,
-    options: *const COptions,
+    out: *mut u64,
+) -> Result<(), Failure> {
+    let options = ChannelOptions::default();
+    open(card, direction, number, out, |card, h2c, number| open_memory(card, h2c, number, options))
+}
+
+pub(crate) fn fpga_channel_open_with(
+    card: u64,
+    direction: i32,
+    number: u32,
+    options: *const fpga_channel_options,
     size: usize,
     out: *mut u64,
-) -> Status {
-    call(|| {
-        open(card, direction, number, out, |card, h2c, number| {
-            open_memory(card, h2c, number, read_options(options, size)?.options()?)
-        })
+) -> Result<(), Failure> {
+    open(card, direction, number, out, |card, h2c, number| {
+        open_memory(card, h2c, number, read_options(options, size)?.options()?)
     })
 }
 
-/// Closes a channel. Transfers in flight are aborted.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_channel_close(channel: u64) -> Status {
-    call(|| Ok(handle::close::<Channel>(channel)?))
+pub(crate) fn fpga_channel_close(channel: u64) -> Result<(), Failure> {
+    Ok(handle::close::<Channel>(channel)?)
 }
 
-/// Returns the file descriptor of a channel's interrupt.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_channel_fd(channel: u64, fd: *mut i32) -> Status {
+pub(crate) fn fpga_channel_fd(channel: u64, fd: *mut i32) -> Result<(), Failure> {
     use std::os::fd::AsRawFd as _;
-    call(|| {
-        set(fd, -1)?;
-        handle::with(channel, |channel: &mut Channel| {
-            let events = channel.events()?;
-            set(fd, events.as_raw_fd())
-        })
-    })
+    set(fd, -1)?;
+    handle::with(channel, |channel: &mut Channel| set(fd, channel.events()?.as_raw_fd()))
 }
 
 impl Channel {
@@ -361,39 +311,27 @@ impl Channel {
     }
 }
 
-/// Enables the channel's interrupt.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_channel_arm(channel: u64) -> Status {
-    call(|| {
-        handle::with(channel, |channel: &mut Channel| {
-            Ok(match &mut channel.engine {
-                Engine::Memory(engine) => engine.arm(),
-                Engine::H2cStream(engine) => engine.arm(),
-                Engine::C2hStream(engine) => engine.arm(),
-            }?)
-        })
+pub(crate) fn fpga_channel_arm(channel: u64) -> Result<(), Failure> {
+    handle::with(channel, |channel: &mut Channel| {
+        Ok(match &mut channel.engine {
+            Engine::Memory(engine) => engine.arm(),
+            Engine::H2cStream(engine) => engine.arm(),
+            Engine::C2hStream(engine) => engine.arm(),
+        }?)
     })
 }
 
-/// Disables the channel's interrupt.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_channel_disarm(channel: u64) -> Status {
-    call(|| {
-        handle::with(channel, |channel: &mut Channel| {
-            Ok(match &mut channel.engine {
-                Engine::Memory(engine) => engine.disarm(),
-                Engine::H2cStream(engine) => engine.disarm(),
-                Engine::C2hStream(engine) => engine.disarm(),
-            }?)
-        })
+pub(crate) fn fpga_channel_disarm(channel: u64) -> Result<(), Failure> {
+    handle::with(channel, |channel: &mut Channel| {
+        Ok(match &mut channel.engine {
+            Engine::Memory(engine) => engine.disarm(),
+            Engine::H2cStream(engine) => engine.disarm(),
+            Engine::C2hStream(engine) => engine.disarm(),
+        }?)
     })
 }
 
-/// Takes the interrupts that have arrived.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_channel_take(channel: u64, count: *mut u64) -> Status {
-    call(|| {
-        set(count, 0)?;
-        handle::with(channel, |channel: &mut Channel| set(count, channel.events()?.take()))
-    })
+pub(crate) fn fpga_channel_take(channel: u64, count: *mut u64) -> Result<(), Failure> {
+    set(count, 0)?;
+    handle::with(channel, |channel: &mut Channel| set(count, channel.events()?.take()))
 }

@@ -4,7 +4,7 @@ use fpga_driver::bulk::BulkError;
 use fpga_driver::errors::{Cause, CauseClass, ChannelFault, FaultCause};
 use fpga_driver::{ChannelError, OpenError, ResourceError, SubmitError, TransferError};
 
-use crate::status::Status;
+use crate::abi::Status;
 
 /// Position of a failure, as far as the driver knows it. [`UNKNOWN`] where it does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

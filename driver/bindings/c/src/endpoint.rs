@@ -2,101 +2,27 @@
 
 use std::borrow::Cow;
 
-use fpga_driver::{Card, CardAddr, NodeId};
+use fpga_driver::{CardAddr, NodeId};
 use fpga_rdma::{
-    Endpoint, EndpointCounters, EndpointError, Notification, ReadTicket, ReadableHandle, RegionHandle,
-    RemoteRegion, Scheme, SendCompletion, SendError, SendFailure, SendOptions, SendTicket,
+    Endpoint, EndpointError, Notification, ReadTicket, ReadableHandle, RegionHandle, Scheme, SendCompletion,
+    SendError, SendFailure, SendTicket,
 };
 
-use crate::call::{bytes, call, duration, out_bytes, read_options, set, set_if, write_struct};
+use crate::abi::{
+    FPGA_SEND_CANCELLED, FPGA_SEND_DEADLINE, FPGA_SEND_DONE, FPGA_SEND_FORGOTTEN, FPGA_SEND_NOT_READY,
+    FPGA_SEND_OTHER, FPGA_SEND_REFUSED, FPGA_SEND_SCHEME, FPGA_SEND_SUPERSEDED, FPGA_SEND_UNANSWERED, Status,
+    fpga_endpoint_counters, fpga_endpoint_info, fpga_endpoint_options, fpga_notification, fpga_peer,
+    fpga_region, fpga_send_completion, fpga_send_options,
+};
+use crate::call::{bytes, duration, out_bytes, read_options, set, set_if, write_struct};
 use crate::code::Code;
-use crate::endpoint_options::{COptions, CSend, send_options};
+use crate::endpoint_options::send_options;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
-use crate::layout::c_struct;
-use crate::remote::{CRegion, remote_region};
-use crate::status::Status;
+use crate::remote::remote_region;
 use crate::wait::{CANCELLATION, with_wait};
 
-c_struct! {
-    /// Properties of an endpoint.
-    CInfo = "fpga_endpoint_info" {
-        node: u32,
-        incarnation: u32,
-        scheme: u32,
-        idle: u32,
-        usable_start: u64,
-        usable_length: u64,
-        now_ns: u64,
-    }
-}
-
-c_struct! {
-    /// Completion of a transfer.
-    CCompletion = "fpga_send_completion" {
-        ticket: u64,
-        node: u32,
-        result: i32,
-        reason: i32,
-        segments: u32,
-        length: u64,
-        packets: u64,
-        retransmits: u64,
-        started_ns: u64,
-        finished_ns: u64,
-    }
-}
-
-c_struct! {
-    /// Arrival of a transfer.
-    CNotification = "fpga_notification" {
-        node: u32,
-        incarnation: u32,
-        transfer: u32,
-        reserved: u32,
-        address: u64,
-        length: u64,
-        time_ns: u64,
-    }
-}
-
-c_struct! {
-    /// Capabilities of another node.
-    CPeer = "fpga_peer" {
-        node: u32,
-        incarnation: u32,
-        wire_version: u32,
-        packet_size: u32,
-        mask_bits: u32,
-        schemes: u32,
-        registry_timeout_ns: u64,
-    }
-}
-
-c_struct! {
-    /// Counters of an endpoint.
-    CCounters = "fpga_endpoint_counters" {
-        packets: u64,
-        retransmits: u64,
-        acknowledged: u64,
-        timeouts: u64,
-        refused: u64,
-        segments: u64,
-        completed: u64,
-        failed: u64,
-        events: u64,
-        notifications: u64,
-        windows: u64,
-        turns: u64,
-        faults: u64,
-        events_dropped: u64,
-        resyncs: u64,
-        reads_served: u64,
-        reads_refused: u64,
-    }
-}
-
-/// Endpoint with what the numbers and structures of C programs stand for.
+/// An endpoint, and the objects that tickets and structures of the C program refer to.
 pub(crate) struct CardEndpoint {
     pub(crate) endpoint: Endpoint,
     /// Tickets by slot of the sender's table.
@@ -113,18 +39,20 @@ unsafe impl Object for CardEndpoint {
     const KIND: Kind = Kind::Endpoint;
 }
 
+/// Returns the number of a ticket for C programs.
 fn number_of(ticket: SendTicket) -> u64 {
     u64::from(ticket.generation()) << u32::BITS | u64::from(ticket.slot())
 }
 
 impl CardEndpoint {
-    fn note(&mut self, ticket: SendTicket) -> u64 {
+    /// Records a ticket and returns its number.
+    fn record(&mut self, ticket: SendTicket) -> u64 {
         let slot = ticket.slot() as usize;
         if slot >= self.tickets.len() {
             self.tickets.resize(slot + 1, None);
         }
-        if let Some(place) = self.tickets.get_mut(slot) {
-            *place = Some(ticket);
+        if let Some(known) = self.tickets.get_mut(slot) {
+            *known = Some(ticket);
         }
         number_of(ticket)
     }
@@ -135,9 +63,20 @@ impl CardEndpoint {
         known.ok_or_else(|| Failure::of(Status::Ticket, "the endpoint has no transfer with this ticket"))
     }
 
-    fn end(&mut self, ticket: SendTicket) {
-        if let Some(place) = self.tickets.get_mut(ticket.slot() as usize) {
-            place.take_if(|known| *known == ticket);
+    /// Returns the failure of a transfer or read.
+    pub(crate) fn failure(
+        &self,
+        status: Status,
+        error: &impl core::fmt::Display,
+        advice: Option<Cow<'static, str>>,
+    ) -> Failure {
+        Failure::on_card(status, error, self.endpoint.card().name()).in_endpoint().advise_some(advice)
+    }
+
+    /// Removes the ticket of a transfer that has ended.
+    fn remove(&mut self, ticket: SendTicket) {
+        if let Some(known) = self.tickets.get_mut(ticket.slot() as usize) {
+            known.take_if(|known| *known == ticket);
         }
     }
 }
@@ -182,22 +121,22 @@ impl Code for SendError {
     }
 }
 
-/// Status and reason of a transfer that failed.
+/// Returns the status of a failed transfer, and its `fpga_send_reason`.
 pub(crate) const fn send_failure(failure: &SendFailure) -> (Status, i32) {
     match failure {
-        SendFailure::Unanswered { .. } => (Status::Peer, 1),
-        SendFailure::Refused { .. } => (Status::Peer, 2),
-        SendFailure::ReceiverNotReady { .. } => (Status::Peer, 3),
-        SendFailure::Forgotten { .. } => (Status::Peer, 4),
-        SendFailure::Scheme { .. } => (Status::Unsupported, 5),
-        SendFailure::Deadline { .. } => (Status::TimedOut, 7),
-        SendFailure::Cancelled { .. } => (Status::Cancelled, 8),
-        SendFailure::Superseded { .. } => (Status::Peer, 9),
-        _ => (Status::Peer, 6),
+        SendFailure::Unanswered { .. } => (Status::Peer, FPGA_SEND_UNANSWERED),
+        SendFailure::Refused { .. } => (Status::Peer, FPGA_SEND_REFUSED),
+        SendFailure::ReceiverNotReady { .. } => (Status::Peer, FPGA_SEND_NOT_READY),
+        SendFailure::Forgotten { .. } => (Status::Peer, FPGA_SEND_FORGOTTEN),
+        SendFailure::Scheme { .. } => (Status::Unsupported, FPGA_SEND_SCHEME),
+        SendFailure::Deadline { .. } => (Status::TimedOut, FPGA_SEND_DEADLINE),
+        SendFailure::Cancelled { .. } => (Status::Cancelled, FPGA_SEND_CANCELLED),
+        SendFailure::Superseded { .. } => (Status::Peer, FPGA_SEND_SUPERSEDED),
+        _ => (Status::Peer, FPGA_SEND_OTHER),
     }
 }
 
-/// Advice about a transfer that failed.
+/// Returns the advice about a failed transfer.
 pub(crate) fn send_advice(failure: &SendFailure) -> Option<Cow<'static, str>> {
     match failure {
         SendFailure::Superseded { .. } => Some(Cow::Borrowed(
@@ -207,125 +146,100 @@ pub(crate) fn send_advice(failure: &SendFailure) -> Option<Cow<'static, str>> {
     }
 }
 
-/// Nanoseconds of a time on the card's clock.
+/// Converts a time to nanoseconds.
 pub(crate) fn nanoseconds(time: core::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Takes the card's end of the network.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_open(
+pub(crate) fn fpga_endpoint_open(
     card: u64,
-    options: *const COptions,
+    options: *const fpga_endpoint_options,
     size: usize,
     out: *mut u64,
-) -> Status {
-    call(|| {
-        set(out, 0)?;
-        let card = handle::shared(card, Card::clone)?;
-        let mut endpoint = Endpoint::open_with(&card, &read_options(options, size)?.options()?)?;
-        endpoint.set_cancellation(Some(CANCELLATION));
-        let endpoint = CardEndpoint {
-            endpoint,
-            tickets: Vec::new(),
-            regions: Vec::new(),
-            readables: Vec::new(),
-            reads: Vec::new(),
-            next_read: 0,
+) -> Result<(), Failure> {
+    set(out, 0)?;
+    let card = handle::card(card)?;
+    let mut endpoint = Endpoint::open_with(&card, &read_options(options, size)?.options()?)?;
+    endpoint.set_cancellation(Some(CANCELLATION));
+    let endpoint = CardEndpoint {
+        endpoint,
+        tickets: Vec::new(),
+        regions: Vec::new(),
+        readables: Vec::new(),
+        reads: Vec::new(),
+        next_read: 0,
+    };
+    set(out, handle::add(endpoint)?)
+}
+
+pub(crate) fn fpga_endpoint_close(endpoint: u64) -> Result<(), Failure> {
+    Ok(handle::close::<CardEndpoint>(endpoint)?)
+}
+
+pub(crate) fn fpga_endpoint_get_info(
+    endpoint: u64,
+    info: *mut fpga_endpoint_info,
+    size: usize,
+) -> Result<(), Failure> {
+    handle::with(endpoint, |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
+        let usable = endpoint.usable_memory();
+        let found = fpga_endpoint_info {
+            node: endpoint.node().get(),
+            incarnation: endpoint.incarnation().get(),
+            scheme: endpoint.scheme().value(),
+            idle: endpoint.is_idle().into(),
+            usable_start: usable.start.get(),
+            usable_length: usable.length,
+            now_ns: nanoseconds(endpoint.now()),
         };
-        set(out, handle::add(endpoint)?)
+        write_struct(info, size, &found)
     })
 }
 
-/// Closes an endpoint.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_close(endpoint: u64) -> Status {
-    call(|| Ok(handle::close::<CardEndpoint>(endpoint)?))
-}
-
-/// Returns the properties of an endpoint.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_get_info(endpoint: u64, info: *mut CInfo, size: usize) -> Status {
-    call(|| {
-        handle::with(endpoint, |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
-            let usable = endpoint.usable_memory();
-            let found = CInfo {
-                node: endpoint.node().get(),
-                incarnation: endpoint.incarnation().get(),
-                scheme: endpoint.scheme().value(),
-                idle: endpoint.is_idle().into(),
-                usable_start: usable.start.get(),
-                usable_length: usable.length,
-                now_ns: nanoseconds(endpoint.now()),
-            };
-            write_struct(info, size, &found)
-        })
-    })
-}
-
-/// Starts a transfer to another node's region.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_send(
+#[expect(clippy::too_many_arguments, reason = "parameters of the header")]
+pub(crate) fn fpga_endpoint_send(
     endpoint: u64,
     source: u64,
-    target: *const CRegion,
+    target: *const fpga_region,
     offset: u64,
     length: u64,
-    options: *const CSend,
+    options: *const fpga_send_options,
     size: usize,
     ticket: *mut u64,
-) -> Status {
-    call(|| {
-        set_if(ticket, u64::MAX)?;
-        let (target, options) = (remote_region(target)?, send_options(options, size)?);
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let sent = send(end, CardAddr::new(source), &target, offset, length, options)?;
-            set_if(ticket, sent)
-        })
+) -> Result<(), Failure> {
+    set_if(ticket, u64::MAX)?;
+    let (target, options) = (remote_region(target)?, send_options(options, size)?);
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let sent = end.endpoint.send(CardAddr::new(source), &target, offset, length, options)?;
+        set_if(ticket, end.record(sent))
     })
 }
 
-fn send(
-    end: &mut CardEndpoint,
-    source: CardAddr,
-    target: &RemoteRegion,
-    offset: u64,
-    length: u64,
-    options: SendOptions,
-) -> Result<u64, Failure> {
-    let ticket = end.endpoint.send(source, target, offset, length, options)?;
-    Ok(end.note(ticket))
-}
-
-/// Does the endpoint's work.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_poll(endpoint: u64, work: *mut usize) -> Status {
-    call(|| {
-        set_if(work, 0)?;
-        handle::with(endpoint, |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
-            let done = endpoint.poll()?;
-            if done == 0 {
-                endpoint.relax();
-            }
-            set_if(work, done)
-        })
+pub(crate) fn fpga_endpoint_poll(endpoint: u64, work: *mut usize) -> Result<(), Failure> {
+    set_if(work, 0)?;
+    handle::with(endpoint, |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
+        let done = endpoint.poll()?;
+        if done == 0 {
+            endpoint.relax();
+        }
+        set_if(work, done)
     })
 }
 
-/// Reports a completion, and the failure of its transfer.
+/// Writes a completion, and returns the failure of its transfer.
 fn complete(
     end: &mut CardEndpoint,
     done: &SendCompletion,
-    completion: *mut CCompletion,
+    completion: *mut fpga_send_completion,
     size: usize,
 ) -> Result<(), Failure> {
-    end.end(done.ticket);
+    end.remove(done.ticket);
     let failed = done.result.as_ref().err().map(|failure| (failure, send_failure(failure)));
-    let found = CCompletion {
+    let found = fpga_send_completion {
         ticket: number_of(done.ticket),
         node: done.node.get(),
         result: failed.as_ref().map_or(Status::Ok, |(_, (status, _))| *status) as i32,
-        reason: failed.as_ref().map_or(0, |(_, (_, reason))| *reason),
+        reason: failed.as_ref().map_or(FPGA_SEND_DONE, |(_, (_, reason))| *reason),
         segments: done.segments,
         length: done.length,
         packets: done.packets,
@@ -336,65 +250,51 @@ fn complete(
     if !completion.is_null() {
         write_struct(completion, size, &found)?;
     }
-    match failed {
-        Some((failure, (status, _))) => {
-            let failed = Failure::on_card(status, failure, end.endpoint.card().name()).in_endpoint();
-            Err(failed.advise_some(send_advice(failure)))
-        }
-        None => Ok(()),
-    }
+    failed.map_or(Ok(()), |(failure, (status, _))| Err(end.failure(status, failure, send_advice(failure))))
 }
 
-/// Takes the oldest completion.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_next_completion(
+pub(crate) fn fpga_endpoint_next_completion(
     endpoint: u64,
-    completion: *mut CCompletion,
+    completion: *mut fpga_send_completion,
     size: usize,
     found: *mut u32,
-) -> Status {
-    call(|| {
-        set(found, 0)?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let Some(done) = end.endpoint.next_completion() else { return Ok(()) };
-            set(found, 1)?;
-            complete(end, &done, completion, size)
-        })
+) -> Result<(), Failure> {
+    set(found, 0)?;
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let Some(done) = end.endpoint.next_completion() else { return Ok(()) };
+        set(found, 1)?;
+        complete(end, &done, completion, size)
     })
 }
 
-/// Waits until a transfer has ended.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_wait(
+pub(crate) fn fpga_endpoint_wait(
     endpoint: u64,
     ticket: u64,
     timeout_ns: u64,
-    completion: *mut CCompletion,
+    completion: *mut fpga_send_completion,
     size: usize,
-) -> Status {
-    call(|| {
-        with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
-            let ticket = end.ticket(ticket)?;
-            let done = end.endpoint.wait(ticket, duration(timeout_ns))?;
-            complete(end, &done, completion, size)
-        })
+) -> Result<(), Failure> {
+    with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
+        let ticket = end.ticket(ticket)?;
+        let done = end.endpoint.wait(ticket, duration(timeout_ns))?;
+        complete(end, &done, completion, size)
     })
 }
 
-/// Withdraws a transfer.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_cancel(endpoint: u64, ticket: u64, cancelled: *mut u32) -> Status {
-    call(|| {
-        set_if(cancelled, 0)?;
-        handle::with_claimed(endpoint, |end: &mut CardEndpoint| {
-            let ticket = end.ticket(ticket)?;
-            set_if(cancelled, end.endpoint.cancel(ticket).into())
-        })
+pub(crate) fn fpga_endpoint_cancel(endpoint: u64, ticket: u64, cancelled: *mut u32) -> Result<(), Failure> {
+    set_if(cancelled, 0)?;
+    handle::with_claimed(endpoint, |end: &mut CardEndpoint| {
+        let ticket = end.ticket(ticket)?;
+        set_if(cancelled, end.endpoint.cancel(ticket).into())
     })
 }
 
-fn report(arrival: &Notification, notification: *mut CNotification, size: usize) -> Result<(), Failure> {
-    let found = CNotification {
+fn write_notification(
+    arrival: &Notification,
+    notification: *mut fpga_notification,
+    size: usize,
+) -> Result<(), Failure> {
+    let found = fpga_notification {
         node: arrival.node.get(),
         incarnation: arrival.incarnation.get(),
         transfer: arrival.transfer.get(),
@@ -406,124 +306,104 @@ fn report(arrival: &Notification, notification: *mut CNotification, size: usize)
     write_struct(notification, size, &found)
 }
 
-/// Takes the oldest arrival.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_next_notification(
+pub(crate) fn fpga_endpoint_next_notification(
     endpoint: u64,
-    notification: *mut CNotification,
+    notification: *mut fpga_notification,
     size: usize,
     found: *mut u32,
-) -> Status {
-    call(|| {
-        set(found, 0)?;
-        out_bytes(notification.cast(), size)?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let Some(arrival) = end.endpoint.next_notification() else { return Ok(()) };
-            set(found, 1)?;
-            report(&arrival, notification, size)
-        })
+) -> Result<(), Failure> {
+    set(found, 0)?;
+    out_bytes(notification.cast(), size)?;
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let Some(arrival) = end.endpoint.next_notification() else { return Ok(()) };
+        set(found, 1)?;
+        write_notification(&arrival, notification, size)
     })
 }
 
-/// Waits for the oldest arrival.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_wait_notification(
+pub(crate) fn fpga_endpoint_wait_notification(
     endpoint: u64,
     timeout_ns: u64,
-    notification: *mut CNotification,
+    notification: *mut fpga_notification,
     size: usize,
-) -> Status {
-    call(|| {
-        out_bytes(notification.cast(), size)?;
-        with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
-            let arrival = end.endpoint.wait_notification(duration(timeout_ns))?;
-            report(&arrival, notification, size)
-        })
+) -> Result<(), Failure> {
+    out_bytes(notification.cast(), size)?;
+    with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
+        let arrival = end.endpoint.wait_notification(duration(timeout_ns))?;
+        write_notification(&arrival, notification, size)
     })
 }
 
-/// Writes card memory through the endpoint's own channel.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_write(
+pub(crate) fn fpga_endpoint_write(
     endpoint: u64,
     card_address: u64,
     data: *const u8,
     length: usize,
-) -> Status {
-    call(|| {
-        let data = bytes(data, length)?;
-        with_wait(endpoint, core::ptr::null(), |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
-            if data.is_empty() {
-                return Ok(());
-            }
-            let buffer = endpoint.card().buffer_from(data)?;
-            let written = endpoint.write(buffer, CardAddr::new(card_address));
-            written.map(drop).map_err(|failed| failed.error.into())
-        })
+) -> Result<(), Failure> {
+    let data = bytes(data, length)?;
+    with_wait(endpoint, core::ptr::null(), |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let buffer = endpoint.card().buffer_from(data)?;
+        let written = endpoint.write(buffer, CardAddr::new(card_address));
+        written.map(drop).map_err(|failed| failed.error.into())
     })
 }
 
-/// Asks another node for its capabilities.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_wait_peer(
+pub(crate) fn fpga_endpoint_wait_peer(
     endpoint: u64,
     node: u32,
     timeout_ns: u64,
-    peer: *mut CPeer,
+    peer: *mut fpga_peer,
     size: usize,
-) -> Status {
-    call(|| {
-        with_wait(endpoint, core::ptr::null(), |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
-            let found = endpoint.wait_peer(NodeId::new(node), duration(timeout_ns))?;
-            if peer.is_null() {
-                return Ok(());
-            }
-            let bit = |scheme: Scheme| 1_u32.checked_shl(scheme.value()).unwrap_or(0);
-            let found = CPeer {
-                node: found.node.get(),
-                incarnation: found.incarnation.get(),
-                wire_version: found.wire_version.into(),
-                packet_size: 1_u32.checked_shl(found.packet_size_log2.into()).unwrap_or(0),
-                mask_bits: found.mask_bits.into(),
-                schemes: found.schemes.iter().map(bit).fold(0, |all, one| all | one),
-                registry_timeout_ns: nanoseconds(found.registry_timeout),
-            };
-            write_struct(peer, size, &found)
-        })
+) -> Result<(), Failure> {
+    with_wait(endpoint, core::ptr::null(), |CardEndpoint { endpoint, .. }: &mut CardEndpoint| {
+        let found = endpoint.wait_peer(NodeId::new(node), duration(timeout_ns))?;
+        if peer.is_null() {
+            return Ok(());
+        }
+        let bit = |scheme: Scheme| 1_u32.checked_shl(scheme.value()).unwrap_or(0);
+        let found = fpga_peer {
+            node: found.node.get(),
+            incarnation: found.incarnation.get(),
+            wire_version: found.wire_version.into(),
+            packet_size: 1_u32.checked_shl(found.packet_size_log2.into()).unwrap_or(0),
+            mask_bits: found.mask_bits.into(),
+            schemes: found.schemes.iter().map(bit).fold(0, |all, one| all | one),
+            registry_timeout_ns: nanoseconds(found.registry_timeout),
+        };
+        write_struct(peer, size, &found)
     })
 }
 
-/// Returns the counters of an endpoint.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_get_counters(
+pub(crate) fn fpga_endpoint_get_counters(
     endpoint: u64,
-    counters: *mut CCounters,
+    counters: *mut fpga_endpoint_counters,
     size: usize,
-) -> Status {
-    call(|| {
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let EndpointCounters { sender, .. } = end.endpoint.counters();
-            let all = end.endpoint.counters();
-            let found = CCounters {
-                packets: sender.packets,
-                retransmits: sender.retransmits,
-                acknowledged: sender.acknowledged,
-                timeouts: sender.timeouts,
-                refused: sender.refused,
-                segments: sender.segments,
-                completed: sender.completed,
-                failed: sender.failed,
-                events: all.events,
-                notifications: all.notifications,
-                windows: all.windows,
-                turns: all.turns,
-                faults: all.faults,
-                events_dropped: all.events_dropped,
-                resyncs: all.mirror_resyncs,
-                reads_served: all.reads_served,
-                reads_refused: all.reads_refused,
-            };
-            write_struct(counters, size, &found)
-        })
+) -> Result<(), Failure> {
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let all = end.endpoint.counters();
+        let sender = &all.sender;
+        let found = fpga_endpoint_counters {
+            packets: sender.packets,
+            retransmits: sender.retransmits,
+            acknowledged: sender.acknowledged,
+            timeouts: sender.timeouts,
+            refused: sender.refused,
+            segments: sender.segments,
+            completed: sender.completed,
+            failed: sender.failed,
+            events: all.events,
+            notifications: all.notifications,
+            windows: all.windows,
+            turns: all.turns,
+            faults: all.faults,
+            events_dropped: all.events_dropped,
+            resyncs: all.mirror_resyncs,
+            reads_served: all.reads_served,
+            reads_refused: all.reads_refused,
+        };
+        write_struct(counters, size, &found)
     })
 }

@@ -4,45 +4,11 @@ use core::ffi::c_char;
 
 use fpga_rdma::{EndpointOptions, Scheme, SendNotify, SendOptions, SendTimeout};
 
-use crate::call::{duration, read_options, text};
+use crate::abi::{
+    FPGA_NOTIFY_NONE, FPGA_NOTIFY_RECEIVER, FPGA_NOTIFY_SENDER, fpga_endpoint_options, fpga_send_options,
+};
+use crate::call::{duration, read_options, set_option, set_time, text};
 use crate::error::Failure;
-use crate::layout::c_struct;
-
-c_struct! {
-    /// Options of an endpoint. A member that is 0 stands for its default.
-    COptions = "fpga_endpoint_options" {
-        scheme: *const c_char,
-        other_schemes: *const c_char,
-        h2c_channel_plus_1: u32,
-        c2h_channel_plus_1: u32,
-        big_threshold: u32,
-        segment_size: u32,
-        window: u32,
-        event_entries: u32,
-        event_line: u32,
-        incarnation: u32,
-        packets: u32,
-        transfers: u32,
-        destinations: u32,
-        source_alignment: u32,
-        round_trip_ns: u64,
-        timeout_ns: u64,
-        give_up_ns: u64,
-        registry_timeout_ns: u64,
-        escape_timeout_ns: u64,
-        incarnation_file: *const c_char,
-    }
-}
-
-c_struct! {
-    /// Options of one transfer.
-    CSend = "fpga_send_options" {
-        scheme: *const c_char,
-        notify: i32,
-        priority: u32,
-        deadline_ns: u64,
-    }
-}
 
 /// Parses the name of a scheme: `registry`, `receiver-window`.
 fn scheme(name: &str) -> Result<Scheme, Failure> {
@@ -78,8 +44,8 @@ const fn given(value: u32) -> Option<u32> {
     if value == 0 { None } else { Some(value) }
 }
 
-impl COptions {
-    /// Options of the driver.
+impl fpga_endpoint_options {
+    /// Returns the options for the driver.
     pub(crate) fn options(&self) -> Result<EndpointOptions, Failure> {
         let channel = |plus_1: u32| -> Result<Option<u8>, Failure> {
             given(plus_1).map(|number| crate::channel::number(number - 1)).transpose()
@@ -98,7 +64,7 @@ impl COptions {
         options.big_threshold = given(self.big_threshold);
         options.segment_size = given(self.segment_size);
         options.tuning.window = given(self.window);
-        options.event_entries = given(self.event_entries).unwrap_or(options.event_entries);
+        set_option(&mut options.event_entries, self.event_entries);
         options.event_line = crate::channel::number(self.event_line)?;
         options.incarnation = given(self.incarnation);
         if !self.incarnation_file.is_null() {
@@ -115,26 +81,20 @@ impl COptions {
         if self.registry_timeout_ns != 0 {
             options.registry_timeout = Some(duration(self.registry_timeout_ns));
         }
-        for (given, place) in [
-            (self.round_trip_ns, &mut options.round_trip),
-            (self.give_up_ns, &mut options.give_up),
-            (self.escape_timeout_ns, &mut options.escape_timeout),
-        ] {
-            if given != 0 {
-                *place = duration(given);
-            }
-        }
+        set_time(&mut options.round_trip, self.round_trip_ns);
+        set_time(&mut options.give_up, self.give_up_ns);
+        set_time(&mut options.escape_timeout, self.escape_timeout_ns);
         Ok(options)
     }
 }
 
 /// Returns the options of one transfer.
-pub(crate) fn send_options(options: *const CSend, size: usize) -> Result<SendOptions, Failure> {
+pub(crate) fn send_options(options: *const fpga_send_options, size: usize) -> Result<SendOptions, Failure> {
     let options = read_options(options, size)?;
     let notify = match options.notify {
-        0 => SendNotify::Receiver,
-        1 => SendNotify::Sender,
-        2 => SendNotify::None,
+        FPGA_NOTIFY_RECEIVER => SendNotify::Receiver,
+        FPGA_NOTIFY_SENDER => SendNotify::Sender,
+        FPGA_NOTIFY_NONE => SendNotify::None,
         _ => return Err(Failure::argument("notify is no fpga_notify")),
     };
     let priority = u8::try_from(options.priority).map_err(|_| Failure::argument("priority is above 255"))?;

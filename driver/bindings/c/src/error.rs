@@ -1,6 +1,6 @@
-//! The last error of each thread.
+//! Failures of calls, and the last failure of each thread for `fpga_last_error`.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::c_char;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
@@ -9,39 +9,36 @@ use fpga_driver::errors::{CardPart, ErrorKind};
 use fpga_driver::{ChannelName, Direction, Error, ErrorPlace};
 use fpga_pci::OtherProcess;
 
+use crate::abi::{
+    FPGA_PART_C2H, FPGA_PART_CARD, FPGA_PART_CDMA, FPGA_PART_CDMA_RING, FPGA_PART_ENDPOINT, FPGA_PART_H2C,
+    FPGA_PART_USER_INTERRUPT, Status, fpga_error,
+};
 use crate::advice::render;
 use crate::code::{Code, Position};
-use crate::layout::c_struct;
-use crate::status::Status;
 
-/// Failure of a call.
+/// Failure of a call: what `fpga_error` has.
 pub(crate) struct Failure {
     status: Status,
     message: String,
     advice: Option<String>,
     card: String,
+    /// `fpga_part` and its number.
     part: (i32, u32),
     position: Position,
 }
 
-/// Parts of a card, as in the header.
-const PART_CARD: i32 = 0;
-const PART_H2C: i32 = 1;
-const PART_C2H: i32 = 2;
-const PART_CDMA: i32 = 3;
-const PART_CDMA_RING: i32 = 4;
-const PART_USER_INTERRUPT: i32 = 5;
-const PART_ENDPOINT: i32 = 6;
-
+/// Returns the `fpga_part` of an error and its number.
 fn part_of(place: &ErrorPlace) -> (i32, u32) {
     match place.part() {
-        CardPart::Channel(ChannelName { direction: Direction::C2h, number }) => (PART_C2H, number.into()),
-        CardPart::Channel(ChannelName { number, .. }) => (PART_H2C, number.into()),
-        CardPart::Cdma => (PART_CDMA, 0),
-        CardPart::CdmaRing => (PART_CDMA_RING, 0),
-        CardPart::UserInterrupt(line) => (PART_USER_INTERRUPT, line.into()),
-        CardPart::Endpoint => (PART_ENDPOINT, 0),
-        _ => (PART_CARD, 0),
+        CardPart::Channel(ChannelName { direction: Direction::C2h, number }) => {
+            (FPGA_PART_C2H, number.into())
+        }
+        CardPart::Channel(ChannelName { number, .. }) => (FPGA_PART_H2C, number.into()),
+        CardPart::Cdma => (FPGA_PART_CDMA, 0),
+        CardPart::CdmaRing => (FPGA_PART_CDMA_RING, 0),
+        CardPart::UserInterrupt(line) => (FPGA_PART_USER_INTERRUPT, line.into()),
+        CardPart::Endpoint => (FPGA_PART_ENDPOINT, 0),
+        _ => (FPGA_PART_CARD, 0),
     }
 }
 
@@ -52,7 +49,7 @@ impl Failure {
             message: message.to_owned(),
             advice: None,
             card: String::new(),
-            part: (PART_CARD, 0),
+            part: (FPGA_PART_CARD, 0),
             position: Position::default(),
         }
     }
@@ -61,11 +58,12 @@ impl Failure {
         Self { card: card.to_owned(), ..Self::of(status, &format!("{card}: {error}")) }
     }
 
-    pub(crate) fn null(what: &str) -> Self {
-        Self::of(Status::Argument, &format!("{what} is NULL or too long"))
+    /// Argument `name` is NULL, or longer than memory can be.
+    pub(crate) fn null(name: &str) -> Self {
+        Self::argument(&format!("{name} is NULL or too long"))
     }
 
-    /// An argument that has an impossible value.
+    /// An argument has an impossible value.
     pub(crate) fn argument(message: &str) -> Self {
         Self::of(Status::Argument, message)
     }
@@ -74,19 +72,19 @@ impl Failure {
         Self { advice: Some(advice.to_owned()), ..self }
     }
 
-    /// The same, with this advice, if any.
+    /// Sets the advice, or removes it.
     pub(crate) fn advise_some(self, advice: Option<Cow<'static, str>>) -> Self {
         Self { advice: advice.map(Cow::into_owned), ..self }
     }
 
-    /// The same, with the advice of the driver if there is any.
+    /// Sets the advice of the driver, or removes it.
     pub(crate) fn advised(self, advice: Option<&fpga_driver::Advice>) -> Self {
         Self { advice: advice.map(render), ..self }
     }
 
-    /// The same, of the card's endpoint.
+    /// Sets the part of the card: its endpoint.
     pub(crate) fn in_endpoint(self) -> Self {
-        Self { part: (PART_ENDPOINT, 0), ..self }
+        Self { part: (FPGA_PART_ENDPOINT, 0), ..self }
     }
 
     pub(crate) const fn status(&self) -> Status {
@@ -101,7 +99,7 @@ impl From<Status> for Failure {
             Status::Concurrent => Self::of(status, "another thread is in a call with this handle"),
             Status::NoMemory => Self::of(status, "too many handles are open"),
             Status::Process => {
-                let other = OTHER.get();
+                let other = OWNER.get();
                 Self::of(status, &other.to_string()).advise(other.help())
             }
             _ => Self::of(Status::Internal, "unexpected state of a handle"),
@@ -122,64 +120,41 @@ impl<K: ErrorKind + Code> From<Error<K>> for Failure {
     }
 }
 
-c_struct! {
-    /// Error as C programs see it.
-    ErrorView = "fpga_error" {
-        /// Status of the call.
-        status: i32,
-        /// Part of the card, and its number.
-        part: i32,
-        part_number: u32,
-        reserved: u32,
-        /// The problem, in one line.
-        message: *const c_char,
-        /// Advice; empty if there is none.
-        advice: *const c_char,
-        /// Name of the card; empty if the error concerns none.
-        card: *const c_char,
-        /// Position of a failed transfer; all ones where it is not known.
-        host_address: u64,
-        card_address: u64,
-        length: u64,
-        bytes_done: u64,
-        descriptor: u64,
-    }
-}
-
+/// Error of `fpga_last_error`, and the texts that it points to.
 struct Texts {
-    view: ErrorView,
-    // The view points into these.
+    view: fpga_error,
     _message: CString,
     _advice: CString,
     _card: CString,
 }
 
 thread_local! {
-    /// Process of the handle with which the last call of this thread failed.
-    static OTHER: Cell<OtherProcess> = const { Cell::new(OtherProcess { process: 0 }) };
+    /// Process that has opened the handle with which the last call of this thread failed.
+    static OWNER: Cell<OtherProcess> = const { Cell::new(OtherProcess { process: 0 }) };
 }
 
-/// Keeps the process of a handle for the text of [`Status::Process`].
+/// Records the process that has opened a handle, for the text of [`Status::Process`].
 #[cold]
 pub(crate) fn note_process(other: OtherProcess) {
-    OTHER.set(other);
+    OWNER.set(other);
 }
 
 thread_local! {
     static LAST: RefCell<Option<Box<Texts>>> = const { RefCell::new(None) };
 }
 
-/// Converts a text; zero bytes, which no message has, would end it early.
-fn text(text: String) -> CString {
+/// Converts a text without its zero bytes.
+fn c_string(text: String) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
+/// Makes a failure the last error of this thread, and returns its status.
 #[cold]
 pub(crate) fn record(failure: Failure) -> Status {
     let (message, advice, card) =
-        (text(failure.message), text(failure.advice.unwrap_or_default()), text(failure.card));
+        (c_string(failure.message), c_string(failure.advice.unwrap_or_default()), c_string(failure.card));
     let position = failure.position;
-    let view = ErrorView {
+    let view = fpga_error {
         status: failure.status as i32,
         part: failure.part.0,
         part_number: failure.part.1,
@@ -194,24 +169,17 @@ pub(crate) fn record(failure: Failure) -> Status {
         descriptor: position.descriptor,
     };
     let texts = Box::new(Texts { view, _message: message, _advice: advice, _card: card });
-    // A thread that ends has no last error.
+    // Thread-local storage is gone while the thread ends.
     let _ = LAST.try_with(|last| *last.borrow_mut() = Some(texts));
     failure.status
 }
 
-/// Returns the error of the last failed call of this thread; null if none has failed. Valid until the next failed call of this thread.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_last_error() -> *const ErrorView {
+pub(crate) fn fpga_last_error() -> *const fpga_error {
     LAST.try_with(|last| last.borrow().as_ref().map_or(core::ptr::null(), |texts| &raw const texts.view))
         .unwrap_or(core::ptr::null())
 }
 
-/// Returns the name of a status, such as `timed out`; `unknown status` for a number that is none.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_status_name(status: i32) -> *const c_char {
-    let name: &CStr = usize::try_from(status)
-        .ok()
-        .and_then(|index| Status::ALL.get(index))
-        .map_or(c"unknown status", |(_, name)| name);
-    name.as_ptr()
+pub(crate) fn fpga_status_name(status: i32) -> *const c_char {
+    let known = Status::ALL.iter().find(|known| **known as i32 == status);
+    known.map_or(c"unknown status", |status| status.text()).as_ptr()
 }

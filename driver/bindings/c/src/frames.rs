@@ -1,4 +1,4 @@
-//! Frames of streams with one publisher and any number of subscribers, and what both sides have in common.
+//! Frames of frame streams, and conversions that publishers and subscribers share.
 
 use core::ffi::c_char;
 use std::net::SocketAddr;
@@ -7,12 +7,12 @@ use fpga_driver::Advice;
 use fpga_frames::{Frame, LocalError, ReceivedFrame};
 use fpga_rdma::Endpoint;
 
-use crate::call::{bytes, call, set, text};
+use crate::abi::Status;
+use crate::call::{bytes, set, text};
 use crate::code::Code as _;
 use crate::endpoint::CardEndpoint;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
-use crate::status::Status;
 
 /// Frame that a program fills, or has received.
 pub(crate) enum AnyFrame {
@@ -25,12 +25,12 @@ unsafe impl Object for AnyFrame {
     const KIND: Kind = Kind::Frame;
 }
 
-/// Returns the failure of an error that names its card itself.
+/// Converts an error whose text names the card.
 pub(crate) fn failed(status: Status, error: &dyn core::fmt::Display, advice: Option<&Advice>) -> Failure {
     Failure::of(status, &error.to_string()).advised(advice)
 }
 
-/// Code of a failure of the own card.
+/// Returns the status of a failure of this node's card.
 pub(crate) fn local(error: &LocalError) -> Status {
     match error {
         LocalError::Endpoint(error) => error.kind.status(),
@@ -61,40 +61,30 @@ pub(crate) fn c2h(plus_1: u32) -> Result<Option<u8>, Failure> {
     plus_1.checked_sub(1).map(crate::channel::number).transpose()
 }
 
-/// Returns the data of a frame.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_frame_data(frame: u64, data: *mut *mut u8, length: *mut usize) -> Status {
-    call(|| {
-        set(data, core::ptr::null_mut())?;
-        set(length, 0)?;
-        handle::with(frame, |frame: &mut AnyFrame| {
-            let part = match frame {
-                AnyFrame::Filling(frame) => frame.data_mut(),
-                AnyFrame::Received(frame) => frame.data(),
-            };
-            let (address, size) = (part.host_address(), part.len());
-            set(data, core::ptr::with_exposed_provenance_mut(address))?;
-            set(length, size)
-        })
+pub(crate) fn fpga_frame_data(frame: u64, data: *mut *mut u8, length: *mut usize) -> Result<(), Failure> {
+    set(data, core::ptr::null_mut())?;
+    set(length, 0)?;
+    handle::with(frame, |frame: &mut AnyFrame| {
+        let part = match frame {
+            AnyFrame::Filling(frame) => frame.data_mut(),
+            AnyFrame::Received(frame) => frame.data(),
+        };
+        let (address, size) = (part.host_address(), part.len());
+        set(data, core::ptr::with_exposed_provenance_mut(address))?;
+        set(length, size)
     })
 }
 
-/// Returns the value of a received frame.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_frame_value(frame: u64, value: *mut *const u8, length: *mut usize) -> Status {
-    call(|| {
-        set(value, core::ptr::null())?;
-        set(length, 0)?;
-        handle::with(frame, |frame: &mut AnyFrame| {
-            let AnyFrame::Received(frame) = frame else {
-                return Err(Failure::argument(
-                    "the frame was not received; fpga_frame_set_value sets its value",
-                ));
-            };
-            let (address, size) = (frame.value().host_address(), frame.value().len());
-            set(value, core::ptr::with_exposed_provenance(address))?;
-            set(length, size)
-        })
+pub(crate) fn fpga_frame_value(frame: u64, value: *mut *const u8, length: *mut usize) -> Result<(), Failure> {
+    set(value, core::ptr::null())?;
+    set(length, 0)?;
+    handle::with(frame, |frame: &mut AnyFrame| {
+        let AnyFrame::Received(frame) = frame else {
+            return Err(Failure::argument("the frame was not received; fpga_frame_set_value sets its value"));
+        };
+        let (address, size) = (frame.value().host_address(), frame.value().len());
+        set(value, core::ptr::with_exposed_provenance(address))?;
+        set(length, size)
     })
 }
 
@@ -106,36 +96,25 @@ fn filling(frame: u64, body: impl FnOnce(&mut Frame) -> Result<(), Failure>) -> 
     })
 }
 
+/// Converts the error of data that do not fit into a frame.
 fn fits(done: Result<(), impl core::fmt::Display>) -> Result<(), Failure> {
     done.map_err(|error| Failure::of(Status::Range, &error.to_string()))
 }
 
-/// Sets the length of a frame's data.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_frame_set_length(frame: u64, length: usize) -> Status {
-    call(|| filling(frame, |frame| fits(frame.set_len(length))))
+pub(crate) fn fpga_frame_set_length(frame: u64, length: usize) -> Result<(), Failure> {
+    filling(frame, |frame| fits(frame.set_len(length)))
 }
 
-/// Copies data into a frame.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_frame_write(frame: u64, data: *const u8, length: usize) -> Status {
-    call(|| {
-        let data = bytes(data, length)?;
-        filling(frame, |frame| fits(frame.fill(data)))
-    })
+pub(crate) fn fpga_frame_write(frame: u64, data: *const u8, length: usize) -> Result<(), Failure> {
+    let data = bytes(data, length)?;
+    filling(frame, |frame| fits(frame.fill(data)))
 }
 
-/// Sets the value in front of a frame's data.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_frame_set_value(frame: u64, value: *const u8, length: usize) -> Status {
-    call(|| {
-        let value = bytes(value, length)?;
-        filling(frame, |frame| fits(frame.set_value(value)))
-    })
+pub(crate) fn fpga_frame_set_value(frame: u64, value: *const u8, length: usize) -> Result<(), Failure> {
+    let value = bytes(value, length)?;
+    filling(frame, |frame| fits(frame.set_value(value)))
 }
 
-/// Returns a frame to its stream.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_frame_free(frame: u64) -> Status {
-    call(|| Ok(handle::close::<AnyFrame>(frame)?))
+pub(crate) fn fpga_frame_free(frame: u64) -> Result<(), Failure> {
+    Ok(handle::close::<AnyFrame>(frame)?)
 }

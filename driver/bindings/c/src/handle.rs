@@ -14,19 +14,19 @@
 //! A thread that closes an object, or cancels something of it, while another thread waits with it, claims it: the wait sees that
 //! ([`claim`]), ends and leaves the slot.
 
+mod claim;
+
 use core::any::Any;
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use core::time::Duration;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
 use fpga_driver::Card;
-use fpga_pci::OtherProcess;
-use fpga_pci::Process;
+use fpga_pci::{OtherProcess, Process};
 
+use crate::abi::Status;
 use crate::error::{self, Failure};
-use crate::status::Status;
+pub(crate) use claim::{Claim, NO_HANDLE, claim, watch, with_claimed, with_claimed_in};
 
 const FREE: u64 = 0;
 const IDLE: u64 = 1;
@@ -192,8 +192,7 @@ fn of_other(slot: &Slot, generation: u64, other: OtherProcess) -> Status {
     Status::Process
 }
 
-/// Runs `body` with the object of a handle, which one thread uses at a time. The kind is compared first: it says nothing about other
-/// objects whether they are in use.
+/// Calls `body` with the object of a handle, which one thread uses at a time. Handles of other kinds are refused before they are entered.
 ///
 /// # Errors
 /// As [`enter`], and those of `body`.
@@ -220,12 +219,20 @@ fn is_kind<T: Object>(handle: u64) -> bool {
     handle >> INDEX_BITS & ((1 << KIND_BITS) - 1) == T::KIND as u64
 }
 
-/// Returns a copy of what `read` finds in an object that threads share.
+/// Calls `read` with an object that threads share, and returns its result.
 ///
 /// # Errors
 /// [`Status::Handle`].
 pub(crate) fn shared<T: Object, R>(handle: u64, read: impl FnOnce(&T) -> R) -> Result<R, Status> {
     enter_shared::<T>(handle)?.get::<T>().map(|object| read(object))
+}
+
+/// Returns the card of a handle.
+///
+/// # Errors
+/// [`Status::Handle`].
+pub(crate) fn card(handle: u64) -> Result<Card, Status> {
+    shared(handle, Card::clone)
 }
 
 /// As [`shared`], for an object that a call changes.
@@ -247,146 +254,6 @@ pub(crate) fn enter_shared<T: Object>(handle: u64) -> Result<Entered, Status> {
             Err(Status::Concurrent) => std::thread::yield_now(),
             result => return result,
         }
-    }
-}
-
-/// Maximum time that a thread waits for the call of another thread that it has asked to end: longer than an engine needs to stop.
-const MAX_CLAIM: Duration = Duration::from_secs(10);
-/// Pause between two attempts to enter such an object.
-const CLAIM_PAUSE: Duration = Duration::from_micros(200);
-
-/// Object with which a thread waits.
-#[derive(Clone, Copy)]
-struct Watched {
-    slot: &'static Slot,
-    generation: u64,
-}
-
-/// Purpose for which another thread needs an object.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
-    Close,
-    Use,
-}
-
-impl Watched {
-    /// Returns what another thread wants with the object.
-    #[inline]
-    fn claim(self) -> Option<Claim> {
-        let state = self.slot.state.load(Ordering::Relaxed);
-        if self.slot.closing.load(Ordering::Relaxed) == self.generation
-            || state >> STATE_BITS != self.generation
-            || state & ((1 << STATE_BITS) - 1) == FREE
-        {
-            return Some(Claim::Close);
-        }
-        // A call that needs another mode is refused, and ends no wait.
-        let of_mode =
-            |mode: usize| self.slot.claims.get(mode).map_or(0, |count| count.load(Ordering::Relaxed));
-        (of_mode(ANY_MODE) > 0 || of_mode(self.slot.mode()) > 0).then_some(Claim::Use)
-    }
-}
-
-/// Handle of no object.
-pub(crate) const NO_HANDLE: u64 = 0;
-
-thread_local! {
-    /// Object with which this thread waits.
-    static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
-}
-
-/// Notes that this thread waits with the object of a handle, or, with [`NO_HANDLE`], that its wait has ended.
-pub(crate) fn watch(handle: u64) {
-    let object = if handle == NO_HANDLE { None } else { slot_of(handle) };
-    WATCHED.set(object.map(|(slot, generation)| Watched { slot, generation }));
-}
-
-/// Returns what another thread wants with the object with which this thread waits.
-pub(crate) fn claim() -> Option<Claim> {
-    WATCHED.get().and_then(Watched::claim)
-}
-
-/// As [`enter_single`]. If another thread waits with the object, its wait ends first.
-///
-/// # Errors
-/// As [`enter`]: [`Status::Concurrent`] if this thread waits with the object, in a signal handler, or if the call of the other thread does not
-/// end.
-fn enter_claimed<T: Object>(handle: u64, claim: Claim) -> Result<Entered, Status> {
-    match enter_single::<T>(handle) {
-        Err(Status::Concurrent) => enter_contended(handle, claim, ANY_MODE)?.ok_or(Status::Concurrent),
-        result => result,
-    }
-}
-
-/// Returns `None` if the object is in another mode than `mode`: the wait of the other thread continues.
-#[cold]
-fn enter_contended(handle: u64, claim: Claim, mode: usize) -> Result<Option<Entered>, Status> {
-    let (slot, generation) = slot_of(handle).ok_or(Status::Handle)?;
-    if WATCHED.get().is_some_and(|watched| core::ptr::eq(watched.slot, slot)) {
-        return Err(Status::Concurrent);
-    }
-    let began = Instant::now();
-    let claims = slot.claims.get(mode).ok_or(Status::Internal)?;
-    match claim {
-        Claim::Close => slot.closing.store(generation, Ordering::Relaxed),
-        Claim::Use => _ = claims.fetch_add(1, Ordering::Relaxed),
-    }
-    let entered = loop {
-        match enter(handle) {
-            Err(Status::Concurrent) => {
-                // Acquires the mode that the thread which uses the object found or set.
-                let is_busy = slot.state.load(Ordering::Acquire) == generation << STATE_BITS | BUSY;
-                if is_busy && mode != ANY_MODE && slot.mode() != mode {
-                    break Ok(None);
-                }
-                if began.elapsed() >= MAX_CLAIM {
-                    break Err(Status::Concurrent);
-                }
-                std::thread::sleep(CLAIM_PAUSE);
-            }
-            result => break result.map(Some),
-        }
-    };
-    match claim {
-        Claim::Use => _ = claims.fetch_sub(1, Ordering::Relaxed),
-        Claim::Close if entered.is_err() => {
-            let _ = slot.closing.compare_exchange(generation, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
-        Claim::Close => {}
-    }
-    entered
-}
-
-/// As [`with`], for calls that end what other threads wait for: their waits end.
-///
-/// # Errors
-/// As [`enter_claimed`], and those of `body`.
-pub(crate) fn with_claimed<T: Object, R>(
-    handle: u64,
-    body: impl FnOnce(&mut T) -> Result<R, Failure>,
-) -> Result<R, Failure> {
-    let mut entered = enter_claimed::<T>(handle, Claim::Use)?;
-    body(entered.get::<T>()?)
-}
-
-/// As [`with_claimed`], for calls that are possible in `mode` only: in another mode, the waits of other threads continue, and `refused` has
-/// the error.
-///
-/// # Errors
-/// As [`with_claimed`].
-pub(crate) fn with_claimed_in<T: Object, R>(
-    handle: u64,
-    mode: usize,
-    refused: impl FnOnce() -> Failure,
-    body: impl FnOnce(&mut T) -> Result<R, Failure>,
-) -> Result<R, Failure> {
-    let entered = match enter_single::<T>(handle) {
-        Err(Status::Concurrent) => enter_contended(handle, Claim::Use, mode)?,
-        result => Some(result?),
-    };
-    match entered {
-        Some(mut entered) => body(entered.get::<T>()?),
-        None => Err(refused()),
     }
 }
 
@@ -447,7 +314,7 @@ pub(crate) fn add_in_mode<T: Object>(object: T, mode: usize) -> Result<u64, Stat
 /// Closes a handle of this kind, which one thread uses at a time, and drops its object. Waits of other threads with it end first.
 ///
 /// # Errors
-/// As [`enter_claimed`].
+/// As [`with_claimed`].
 pub(crate) fn close<T: Object>(handle: u64) -> Result<(), Status> {
     finish::<T>(handle, enter_to_close::<T>(handle)?)
 }
@@ -455,9 +322,9 @@ pub(crate) fn close<T: Object>(handle: u64) -> Result<(), Status> {
 /// Begins to use an object that is to be closed.
 ///
 /// # Errors
-/// As [`enter_claimed`].
+/// As [`with_claimed`].
 pub(crate) fn enter_to_close<T: Object>(handle: u64) -> Result<Entered, Status> {
-    enter_claimed::<T>(handle, Claim::Close)
+    claim::enter_claimed::<T>(handle, Claim::Close)
 }
 
 /// As [`close`], of an object that threads share.
@@ -497,7 +364,7 @@ mod tests {
     /// Handle of a register map: an object that needs no card.
     fn map() -> u64 {
         let (yaml, mut handle) = (c"schema_version: 1\nname: m\nblocks: []\n", 0);
-        let status = crate::map::fpga_map_parse(yaml.as_ptr(), core::ptr::null(), &raw mut handle);
+        let status = crate::exports::fpga_map_parse(yaml.as_ptr(), core::ptr::null(), &raw mut handle);
         assert_eq!(status, Status::Ok);
         handle
     }

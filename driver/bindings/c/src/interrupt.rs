@@ -6,37 +6,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fpga_driver::user_interrupt::{Delivery, UserInterruptError};
-use fpga_driver::{Card, UserInterrupt, UserInterrupts};
+use fpga_driver::{UserInterrupt, UserInterrupts};
 
-use crate::call::{array, call, set, set_if, write_struct};
+use crate::abi::{
+    FPGA_DELIVERY_LEVEL, FPGA_DELIVERY_MESSAGE, FPGA_DELIVERY_POLLED, FPGA_DELIVERY_SHARED, FPGA_USER_LINES,
+    Status, fpga_user_line, fpga_user_lines, zeroed,
+};
+use crate::call::{array, set, set_if, write_struct};
 use crate::channel::number;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
-use crate::layout::{c_struct, zeroed};
-use crate::status::Status;
 use crate::wait::{wait_in_parts, waiting};
 
-/// Number of lines of a card, as in the header.
-const LINES: usize = 16;
-
-c_struct! {
-    /// State of one line.
-    CLine = "fpga_user_line" {
-        enabled: u32,
-        pending: u32,
-        vector: u32,
-        reserved: u32,
-        count: u64,
-    }
-}
-
-c_struct! {
-    /// States of all lines.
-    CStates = "fpga_user_lines" {
-        lines: [CLine; LINES],
-    }
-}
+/// Number of lines of a card.
+const LINES: usize = FPGA_USER_LINES as usize;
 
 /// Lines that the program has taken. Threads share them.
 pub(crate) struct UserLines(Arc<UserInterrupts>);
@@ -62,7 +46,7 @@ fn lines(interrupt: u64) -> Result<Arc<UserInterrupts>, Failure> {
     Ok(handle::shared(interrupt, |lines: &UserLines| Arc::clone(&lines.0))?)
 }
 
-/// Runs `body` with one taken line.
+/// Calls `body` with one line of the handle.
 fn one<R>(
     interrupt: u64,
     line: u32,
@@ -73,41 +57,33 @@ fn one<R>(
     body(found.ok_or_else(|| Failure::of(Status::Range, "the line was not taken by this handle"))?)
 }
 
-/// Takes lines and enables them.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_interrupt_open(
+pub(crate) fn fpga_interrupt_open(
     card: u64,
     lines: *const u32,
     count: usize,
     out: *mut u64,
-) -> Status {
-    call(|| {
-        set(out, 0)?;
-        let card = handle::shared(card, Card::clone)?;
-        let wanted = array(lines, count)?;
-        if wanted.is_empty() || wanted.len() > LINES {
-            return Err(Failure::argument("take 1 to 16 lines"));
-        }
-        let numbers: Result<Vec<u8>, Failure> = wanted.iter().map(|line| number(*line)).collect();
-        set(out, handle::add(UserLines(Arc::new(card.user_interrupts(&numbers?)?)))?)
-    })
+) -> Result<(), Failure> {
+    set(out, 0)?;
+    let card = handle::card(card)?;
+    let wanted = array(lines, count)?;
+    if wanted.is_empty() || wanted.len() > LINES {
+        return Err(Failure::argument("take 1 to 16 lines"));
+    }
+    let numbers: Result<Vec<u8>, Failure> = wanted.iter().map(|line| number(*line)).collect();
+    set(out, handle::add(UserLines(Arc::new(card.user_interrupts(&numbers?)?)))?)
 }
 
-/// Time until the waits of other threads have seen that their handle is closed.
-const MAX_LEAVE: Duration = Duration::from_secs(1);
+/// Maximum time to wait until the waits of other threads have ended.
+const MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
 
-/// Gives the lines back, which masks them. Waits of other threads end first.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_interrupt_close(interrupt: u64) -> Status {
-    call(|| {
-        let entered = handle::enter_shared::<UserLines>(interrupt)?;
-        let lines = handle::take::<UserLines>(interrupt, entered)?.0;
-        let began = Instant::now();
-        while Arc::strong_count(&lines) > 1 && began.elapsed() < MAX_LEAVE {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        Ok(())
-    })
+pub(crate) fn fpga_interrupt_close(interrupt: u64) -> Result<(), Failure> {
+    let entered = handle::enter_shared::<UserLines>(interrupt)?;
+    let lines = handle::take::<UserLines>(interrupt, entered)?.0;
+    let began = Instant::now();
+    while Arc::strong_count(&lines) > 1 && began.elapsed() < MAX_CLOSE_WAIT {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
 }
 
 /// Writes lines as bits, and the number of interrupts of each.
@@ -127,92 +103,72 @@ fn clear(bits: *mut u32, counts: *mut u64) -> Result<(), Failure> {
     (0..LINES).try_for_each(|line| if counts.is_null() { Ok(()) } else { set(counts.wrapping_add(line), 0) })
 }
 
-/// Waits until one of the lines has interrupted, and takes all interrupts.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_interrupt_wait(
+pub(crate) fn fpga_interrupt_wait(
     interrupt: u64,
     timeout_ns: u64,
     bits: *mut u32,
     counts: *mut u64,
-) -> Status {
-    call(|| {
-        clear(bits, counts)?;
-        let taken = waiting(interrupt, core::ptr::null(), || {
-            let lines = lines(interrupt)?;
-            wait_in_parts(timeout_ns, |part| Ok(lines.wait(part)?))
-        })?;
-        report(taken, bits, counts)
-    })
+) -> Result<(), Failure> {
+    clear(bits, counts)?;
+    let taken = waiting(interrupt, core::ptr::null(), || {
+        let lines = lines(interrupt)?;
+        wait_in_parts(timeout_ns, |part| Ok(lines.wait(part)?))
+    })?;
+    report(taken, bits, counts)
 }
 
-/// Takes the interrupts that have arrived.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_interrupt_take(interrupt: u64, bits: *mut u32, counts: *mut u64) -> Status {
-    call(|| {
-        clear(bits, counts)?;
-        report(lines(interrupt)?.take()?, bits, counts)
-    })
+pub(crate) fn fpga_interrupt_take(interrupt: u64, bits: *mut u32, counts: *mut u64) -> Result<(), Failure> {
+    clear(bits, counts)?;
+    report(lines(interrupt)?.take()?, bits, counts)
 }
 
-/// Rearms a line after the cause was served.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_interrupt_rearm(interrupt: u64, line: u32) -> Status {
-    call(|| one(interrupt, line, |line| Ok(line.rearm()?)))
+pub(crate) fn fpga_interrupt_rearm(interrupt: u64, line: u32) -> Result<(), Failure> {
+    one(interrupt, line, |line| Ok(line.rearm()?))
 }
 
-/// Unmasks or masks a line.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_interrupt_enable(interrupt: u64, line: u32, enabled: u32) -> Status {
-    call(|| one(interrupt, line, |line| Ok(if enabled == 0 { line.disable() } else { line.enable() }?)))
+pub(crate) fn fpga_interrupt_enable(interrupt: u64, line: u32, enabled: u32) -> Result<(), Failure> {
+    one(interrupt, line, |line| Ok(if enabled == 0 { line.disable() } else { line.enable() }?))
 }
 
-/// Returns the number of interrupts of a line, and how they are delivered.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_interrupt_get_count(
+pub(crate) fn fpga_interrupt_get_count(
     interrupt: u64,
     line: u32,
     count: *mut u64,
     delivery: *mut i32,
-) -> Status {
-    call(|| {
-        set_if(count, 0)?;
-        one(interrupt, line, |line| {
-            set_if(count, line.count())?;
-            let how = match line.delivery() {
-                Delivery::Message => 0,
-                Delivery::SharedMessage => 1,
-                Delivery::Level => 2,
-                _ => 3,
-            };
-            set_if(delivery, how)
-        })
+) -> Result<(), Failure> {
+    set_if(count, 0)?;
+    one(interrupt, line, |line| {
+        set_if(count, line.count())?;
+        let delivery_mode = match line.delivery() {
+            Delivery::Message => FPGA_DELIVERY_MESSAGE,
+            Delivery::SharedMessage => FPGA_DELIVERY_SHARED,
+            Delivery::Level => FPGA_DELIVERY_LEVEL,
+            _ => FPGA_DELIVERY_POLLED,
+        };
+        set_if(delivery, delivery_mode)
     })
 }
 
-/// Returns the file descriptor of the lines.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_interrupt_fd(interrupt: u64, fd: *mut i32) -> Status {
-    call(|| {
-        set(fd, -1)?;
-        set(fd, lines(interrupt)?.as_raw_fd())
-    })
+pub(crate) fn fpga_interrupt_fd(interrupt: u64, fd: *mut i32) -> Result<(), Failure> {
+    set(fd, -1)?;
+    set(fd, lines(interrupt)?.as_raw_fd())
 }
 
-/// Reads the states of all lines of a card.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_get_user_lines(card: u64, states: *mut CStates, size: usize) -> Status {
-    call(|| {
-        let card = handle::shared(card, Card::clone)?;
-        let mut found = zeroed::<CStates>();
-        for (place, state) in found.lines.iter_mut().zip(card.user_interrupt_states()?) {
-            *place = CLine {
-                enabled: state.enabled.into(),
-                pending: state.pending.into(),
-                vector: state.vector.into(),
-                reserved: 0,
-                count: state.count.unwrap_or(u64::MAX),
-            };
-        }
-        write_struct(states, size, &found)
-    })
+pub(crate) fn fpga_get_user_lines(
+    card: u64,
+    states: *mut fpga_user_lines,
+    size: usize,
+) -> Result<(), Failure> {
+    let card = handle::card(card)?;
+    let mut found = zeroed::<fpga_user_lines>();
+    for (line, state) in found.lines.iter_mut().zip(card.user_interrupt_states()?) {
+        *line = fpga_user_line {
+            enabled: state.enabled.into(),
+            pending: state.pending.into(),
+            vector: state.vector.into(),
+            reserved: 0,
+            count: state.count.unwrap_or(u64::MAX),
+        };
+    }
+    write_struct(states, size, &found)
 }

@@ -1,13 +1,15 @@
-//! C interface of the driver: `include/fpga.h` documents every function for C programs.
+//! C interface of the driver. `include/fpga.h` declares and documents every function, structure and number; `build.rs` makes Rust types and
+//! exported functions of it ([`abi`], [`exports`]). README.md lists which file implements which section of the header.
 //!
 //! This package is a foreign-language boundary and nothing else. Every function
 //!
-//! * checks its pointers and handles, and returns a status instead of a fault. A handle is a number that names a slot of a table,
+//! * checks its pointers and handles, and returns a status instead of a fault. A handle is the index of a slot in a table ([`handle`]),
 //!   so a wrong, closed or foreign handle is an error;
-//! * keeps the text, the advice and the place of its error for `fpga_last_error`, per thread;
-//! * catches panics: a defect of the driver is the status `FPGA_ERROR_INTERNAL`, and does not cross the boundary.
+//! * records its error for `fpga_last_error`, per thread ([`error`]);
+//! * catches panics ([`call`]): a defect of the driver is the status `FPGA_ERROR_INTERNAL`.
 #![expect(unsafe_code, reason = "pointers of foreign callers")]
 
+mod abi;
 mod advice;
 mod buffer;
 mod buffer_free;
@@ -20,20 +22,19 @@ mod code;
 mod endpoint;
 mod endpoint_options;
 mod error;
+mod exports;
+mod failures;
 mod frames;
 mod handle;
 mod interrupt;
-mod layout;
 mod map;
+#[cfg(feature = "sim")]
 mod network;
 mod publisher;
 mod recovery;
 mod region;
 mod remote;
-mod status;
 mod stream;
 mod subscriber;
 mod transfer;
 mod wait;
-
-pub use status::Status;

@@ -4,68 +4,21 @@ use core::ffi::c_char;
 
 use fpga_frames::{PublishError, Publisher, PublisherError, PublisherEvent, PublisherOptions, TakeError};
 
-use crate::call::{call, copy_text, duration, read_options, set, set_if, write_struct};
+use crate::abi::{
+    FPGA_PUBLISHER_DROPPED, FPGA_PUBLISHER_FAULT, FPGA_PUBLISHER_JOINED, FPGA_PUBLISHER_REJECTED,
+    FPGA_PUBLISHER_UPLOAD_FAILED, Status, fpga_publisher_event, fpga_publisher_options, fpga_publisher_state,
+    zeroed,
+};
+use crate::call::{copy_text, duration, read_options, set, set_if, set_option, set_time, write_struct};
 use crate::error::Failure;
 use crate::frames::{AnyFrame, address, c2h, endpoint_of, failed, local};
 use crate::handle::{self, Kind, NO_HANDLE, Object};
-use crate::layout::{c_struct, zeroed};
-use crate::status::Status;
 use crate::wait::waiting;
-
-c_struct! {
-    /// Options of a publisher. A member that is 0 stands for its default.
-    CPublisher = "fpga_publisher_options" {
-        max_data_length: u64,
-        max_value_length: u32,
-        slots: u32,
-        heap_slots: u32,
-        subscribers: u32,
-        heartbeat_ns: u64,
-        first_sequence: u64,
-        h2c_channel: u32,
-        c2h_channel_plus_1: u32,
-        max_silence_ns: u64,
-    }
-}
-
-c_struct! {
-    /// State and counters of a publisher.
-    CPublisherState = "fpga_publisher_state" {
-        published: u64,
-        unsent: u64,
-        sent: u64,
-        skipped: u64,
-        arrived: u64,
-        failed: u64,
-        next_sequence: u64,
-        subscribers: u32,
-        free_slots: u32,
-        closed: u32,
-        node: u32,
-    }
-}
-
-c_struct! {
-    /// Event of a publisher.
-    CPublisherEvent = "fpga_publisher_event" {
-        kind: i32,
-        node: u32,
-        sequence: u64,
-    }
-}
 
 // SAFETY: the only type of this kind.
 unsafe impl Object for Publisher {
     const KIND: Kind = Kind::Publisher;
 }
-
-/// Kinds of events, as in the header.
-const NOTHING: i32 = 0;
-const JOINED: i32 = 1;
-const DROPPED: i32 = 2;
-const REJECTED: i32 = 3;
-const UPLOAD_FAILED: i32 = 4;
-const FAULT: i32 = 5;
 
 fn publisher_status(error: &PublisherError) -> Status {
     match error {
@@ -109,211 +62,162 @@ impl From<PublishError> for Failure {
     }
 }
 
-/// Makes an endpoint a publisher.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_publisher_open(
+pub(crate) fn fpga_publisher_open(
     endpoint: u64,
-    options: *const CPublisher,
+    options: *const fpga_publisher_options,
     size: usize,
     out: *mut u64,
-) -> Status {
-    call(|| {
-        set(out, 0)?;
-        let given = read_options(options, size)?;
-        let mut options = PublisherOptions::default();
-        options.h2c = crate::channel::number(given.h2c_channel)?;
-        options.c2h = c2h(given.c2h_channel_plus_1)?;
-        for (given, place) in [
-            (given.max_value_length, &mut options.max_value_length),
-            (given.slots, &mut options.slots),
-            (given.heap_slots, &mut options.heap_slots),
-            (given.subscribers, &mut options.subscribers),
-        ] {
-            if given != 0 {
-                *place = given;
-            }
-        }
-        if given.max_data_length != 0 {
-            options.max_data_length = given.max_data_length;
-        }
-        if given.heartbeat_ns != 0 {
-            options.heartbeat = duration(given.heartbeat_ns);
-        }
-        if given.max_silence_ns != 0 {
-            options.max_silence = duration(given.max_silence_ns);
-        }
-        options.first_sequence = fpga_frames::Sequence::new(given.first_sequence);
-        set(out, handle::add(Publisher::new(endpoint_of(endpoint)?, options)?)?)
-    })
+) -> Result<(), Failure> {
+    set(out, 0)?;
+    let given = read_options(options, size)?;
+    let mut options = PublisherOptions::default();
+    options.h2c = crate::channel::number(given.h2c_channel)?;
+    options.c2h = c2h(given.c2h_channel_plus_1)?;
+    set_option(&mut options.max_value_length, given.max_value_length);
+    set_option(&mut options.slots, given.slots);
+    set_option(&mut options.heap_slots, given.heap_slots);
+    set_option(&mut options.subscribers, given.subscribers);
+    set_option(&mut options.max_data_length, given.max_data_length);
+    set_time(&mut options.heartbeat, given.heartbeat_ns);
+    set_time(&mut options.max_silence, given.max_silence_ns);
+    options.first_sequence = fpga_frames::Sequence::new(given.first_sequence);
+    set(out, handle::add(Publisher::new(endpoint_of(endpoint)?, options)?)?)
 }
 
-/// Listens for subscribers.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_publisher_listen(
+pub(crate) fn fpga_publisher_listen(
     publisher: u64,
     at: *const c_char,
     bound: *mut c_char,
     length: usize,
-) -> Status {
-    call(|| {
-        let at = address(at)?;
-        handle::with(publisher, |publisher: &mut Publisher| {
-            let found = publisher.listen(at)?;
-            if bound.is_null() {
-                return Ok(());
-            }
-            copy_text(bound, length, core::ptr::null_mut(), &found.to_string())
-        })
+) -> Result<(), Failure> {
+    let at = address(at)?;
+    handle::with(publisher, |publisher: &mut Publisher| {
+        let found = publisher.listen(at)?;
+        if bound.is_null() {
+            return Ok(());
+        }
+        copy_text(bound, length, core::ptr::null_mut(), &found.to_string())
     })
 }
 
-/// Does the publisher's work.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_publisher_poll(publisher: u64, work: *mut usize) -> Status {
-    call(|| {
-        set_if(work, 0)?;
-        handle::with(publisher, |publisher: &mut Publisher| {
-            let done = publisher.poll()?;
-            if done == 0 {
-                publisher.relax();
-            }
-            set_if(work, done)
-        })
+pub(crate) fn fpga_publisher_poll(publisher: u64, work: *mut usize) -> Result<(), Failure> {
+    set_if(work, 0)?;
+    handle::with(publisher, |publisher: &mut Publisher| {
+        let done = publisher.poll()?;
+        if done == 0 {
+            publisher.relax();
+        }
+        set_if(work, done)
     })
 }
 
-/// Takes a frame to fill.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_publisher_take(publisher: u64, out: *mut u64) -> Status {
-    call(|| {
-        set(out, 0)?;
-        handle::with(publisher, |publisher: &mut Publisher| {
-            set(out, handle::add(AnyFrame::Filling(publisher.take()?))?)
-        })
+pub(crate) fn fpga_publisher_take(publisher: u64, out: *mut u64) -> Result<(), Failure> {
+    set(out, 0)?;
+    handle::with(publisher, |publisher: &mut Publisher| {
+        set(out, handle::add(AnyFrame::Filling(publisher.take()?))?)
     })
 }
 
-/// Publishes a frame.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_publisher_publish(
+pub(crate) fn fpga_publisher_publish(
     publisher: u64,
     frame: u64,
     sequence: *mut u64,
     sent: *mut u32,
     skipped: *mut u32,
-) -> Status {
-    call(|| {
-        set_if(sent, 0)?;
-        set_if(skipped, 0)?;
-        handle::with(publisher, |publisher: &mut Publisher| {
-            let mut entered = handle::enter_single::<AnyFrame>(frame)?;
-            if !matches!(entered.get::<AnyFrame>()?, AnyFrame::Filling(_)) {
-                return Err(Failure::argument("the frame was received, and cannot be published"));
-            }
-            let AnyFrame::Filling(frame) = handle::take::<AnyFrame>(frame, entered)? else {
-                return Err(Status::Internal.into());
-            };
-            let published = publisher.publish(frame)?;
-            set_if(sequence, published.sequence.get())?;
-            set_if(sent, published.sent.len())?;
-            set_if(skipped, published.skipped.len())
-        })
+) -> Result<(), Failure> {
+    set_if(sent, 0)?;
+    set_if(skipped, 0)?;
+    handle::with(publisher, |publisher: &mut Publisher| {
+        let mut entered = handle::enter_single::<AnyFrame>(frame)?;
+        if !matches!(entered.get::<AnyFrame>()?, AnyFrame::Filling(_)) {
+            return Err(Failure::argument("the frame was received, and cannot be published"));
+        }
+        let AnyFrame::Filling(frame) = handle::take::<AnyFrame>(frame, entered)? else {
+            return Err(Status::Internal.into());
+        };
+        let published = publisher.publish(frame)?;
+        set_if(sequence, published.sequence.get())?;
+        set_if(sent, published.sent.len())?;
+        set_if(skipped, published.skipped.len())
     })
 }
 
-/// Begins to end the stream.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_publisher_end(publisher: u64) -> Status {
-    call(|| {
-        handle::with(publisher, |publisher: &mut Publisher| {
-            publisher.begin_close();
-            Ok(())
-        })
-    })
-}
-
-/// Ends the stream, waits until its frames have arrived, and closes the handle.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_publisher_close(publisher: u64, timeout_ns: u64) -> Status {
-    call(|| {
-        let entered = handle::enter_to_close::<Publisher>(publisher)?;
-        let publisher = handle::take::<Publisher>(publisher, entered)?;
-        waiting(NO_HANDLE, core::ptr::null(), || Ok(publisher.close(duration(timeout_ns))?))?;
+pub(crate) fn fpga_publisher_end(publisher: u64) -> Result<(), Failure> {
+    handle::with(publisher, |publisher: &mut Publisher| {
+        publisher.begin_close();
         Ok(())
     })
 }
 
-/// Returns the state of a publisher.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_publisher_get_state(
+pub(crate) fn fpga_publisher_close(publisher: u64, timeout_ns: u64) -> Result<(), Failure> {
+    let entered = handle::enter_to_close::<Publisher>(publisher)?;
+    let publisher = handle::take::<Publisher>(publisher, entered)?;
+    waiting(NO_HANDLE, core::ptr::null(), || Ok(publisher.close(duration(timeout_ns))?))?;
+    Ok(())
+}
+
+pub(crate) fn fpga_publisher_get_state(
     publisher: u64,
-    state: *mut CPublisherState,
+    state: *mut fpga_publisher_state,
     size: usize,
-) -> Status {
-    call(|| {
-        handle::with(publisher, |publisher: &mut Publisher| {
-            let counted = publisher.statistics();
-            let found = CPublisherState {
-                published: counted.published,
-                unsent: counted.unsent,
-                sent: counted.sent,
-                skipped: counted.skipped,
-                arrived: counted.arrived,
-                failed: counted.failed,
-                next_sequence: publisher.next_sequence().get(),
-                subscribers: u32::try_from(publisher.subscribers().count()).unwrap_or(u32::MAX),
-                free_slots: u32::try_from(publisher.free_slots()).unwrap_or(u32::MAX),
-                closed: publisher.is_closed().into(),
-                node: publisher.node().get(),
-            };
-            write_struct(state, size, &found)
-        })
+) -> Result<(), Failure> {
+    handle::with(publisher, |publisher: &mut Publisher| {
+        let counted = publisher.statistics();
+        let found = fpga_publisher_state {
+            published: counted.published,
+            unsent: counted.unsent,
+            sent: counted.sent,
+            skipped: counted.skipped,
+            arrived: counted.arrived,
+            failed: counted.failed,
+            next_sequence: publisher.next_sequence().get(),
+            subscribers: u32::try_from(publisher.subscribers().count()).unwrap_or(u32::MAX),
+            free_slots: u32::try_from(publisher.free_slots()).unwrap_or(u32::MAX),
+            closed: publisher.is_closed().into(),
+            node: publisher.node().get(),
+        };
+        write_struct(state, size, &found)
     })
 }
 
-/// Takes the oldest event.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_publisher_next_event(
+pub(crate) fn fpga_publisher_next_event(
     publisher: u64,
-    event: *mut CPublisherEvent,
+    event: *mut fpga_publisher_event,
     size: usize,
     text: *mut c_char,
     length: usize,
-) -> Status {
-    call(|| {
-        let mut found = zeroed::<CPublisherEvent>();
-        found.kind = NOTHING;
+) -> Result<(), Failure> {
+    let mut found = zeroed::<fpga_publisher_event>();
+    write_struct(event, size, &found)?;
+    if length > 0 {
+        set(text, 0)?;
+    }
+    handle::with(publisher, |publisher: &mut Publisher| {
+        let Some(next) = publisher.next_event() else { return Ok(()) };
+        let details = match next {
+            PublisherEvent::Joined { node, first, .. } => {
+                (found.kind, found.node, found.sequence) = (FPGA_PUBLISHER_JOINED, node.get(), first.get());
+                String::new()
+            }
+            PublisherEvent::Dropped { node, reason, .. } => {
+                (found.kind, found.node) = (FPGA_PUBLISHER_DROPPED, node.get());
+                reason.to_string()
+            }
+            PublisherEvent::Rejected { peer, reason } => {
+                found.kind = FPGA_PUBLISHER_REJECTED;
+                format!("{peer}: {reason}")
+            }
+            PublisherEvent::UploadFailed { sequence, fault } => {
+                (found.kind, found.sequence) = (FPGA_PUBLISHER_UPLOAD_FAILED, sequence.get());
+                fault.to_string()
+            }
+            PublisherEvent::Fault { what, fault } => {
+                found.kind = FPGA_PUBLISHER_FAULT;
+                format!("{what}: {fault}")
+            }
+            _ => return Ok(()),
+        };
         write_struct(event, size, &found)?;
-        if length > 0 {
-            set(text, 0)?;
-        }
-        handle::with(publisher, |publisher: &mut Publisher| {
-            let Some(next) = publisher.next_event() else { return Ok(()) };
-            let said = match next {
-                PublisherEvent::Joined { node, first, .. } => {
-                    (found.kind, found.node, found.sequence) = (JOINED, node.get(), first.get());
-                    String::new()
-                }
-                PublisherEvent::Dropped { node, reason, .. } => {
-                    (found.kind, found.node) = (DROPPED, node.get());
-                    reason.to_string()
-                }
-                PublisherEvent::Rejected { peer, reason } => {
-                    found.kind = REJECTED;
-                    format!("{peer}: {reason}")
-                }
-                PublisherEvent::UploadFailed { sequence, fault } => {
-                    (found.kind, found.sequence) = (UPLOAD_FAILED, sequence.get());
-                    fault.to_string()
-                }
-                PublisherEvent::Fault { what, fault } => {
-                    found.kind = FAULT;
-                    format!("{what}: {fault}")
-                }
-                _ => return Ok(()),
-            };
-            write_struct(event, size, &found)?;
-            if length > 0 { copy_text(text, length, core::ptr::null_mut(), &said) } else { Ok(()) }
-        })
+        if length > 0 { copy_text(text, length, core::ptr::null_mut(), &details) } else { Ok(()) }
     })
 }

@@ -5,53 +5,23 @@ use core::ffi::c_char;
 use fpga_driver::recovery::{
     RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, RecoveryStep, RecoveryStepOutcome, recover,
 };
-use fpga_driver::{Card, ChannelName, Direction, OpenOptions};
+use fpga_driver::{ChannelName, Direction, OpenOptions};
 
-use crate::call::{call, copy_text, duration, read_options, set, write_struct};
+use crate::abi::{
+    FPGA_RECOVERY_BUS, FPGA_RECOVERY_BUS_RESET, FPGA_RECOVERY_C2H, FPGA_RECOVERY_CDMA, FPGA_RECOVERY_CHANNEL,
+    FPGA_RECOVERY_DEFAULT, FPGA_RECOVERY_FAILED, FPGA_RECOVERY_FUNCTION, FPGA_RECOVERY_FUNCTION_RESET,
+    FPGA_RECOVERY_H2C, FPGA_RECOVERY_INTERRUPTS, FPGA_RECOVERY_NETWORK, FPGA_RECOVERY_NOT_NEEDED,
+    FPGA_RECOVERY_RECOVERED, FPGA_RECOVERY_REGISTERS, FPGA_RECOVERY_UNSUPPORTED, Status,
+    fpga_recovery_options, fpga_recovery_report, fpga_recovery_step, zeroed,
+};
+use crate::call::{copy_text, duration, read_options, set, write_struct};
 use crate::channel::{is_h2c, number};
 use crate::code::Code;
 use crate::error::Failure;
 use crate::handle;
-use crate::layout::{c_struct, zeroed};
-use crate::status::Status;
 
-/// Maximum number of steps in a report, as in the header.
-const STEPS: usize = 16;
-
-c_struct! {
-    /// Options of a recovery.
-    COptions = "fpga_recovery_options" {
-        max_level: i32,
-        at_least: i32,
-        force: u32,
-        one_channel: u32,
-        direction: i32,
-        number: u32,
-        limit_ns: u64,
-    }
-}
-
-c_struct! {
-    /// Step of a recovery.
-    CStep = "fpga_recovery_step" {
-        part: i32,
-        part_number: u32,
-        outcome: i32,
-        reserved: u32,
-        duration_ns: u64,
-    }
-}
-
-c_struct! {
-    /// Report of a recovery.
-    CReport = "fpga_recovery_report" {
-        well: u32,
-        reopen: u32,
-        step_count: u32,
-        reserved: u32,
-        steps: [CStep; STEPS],
-    }
-}
+/// Elements of `steps` in `fpga_recovery_report`.
+const MAX_STEPS: usize = 16;
 
 impl Code for RecoveryError {
     fn status(&self) -> Status {
@@ -70,44 +40,47 @@ impl Code for RecoveryError {
 
 fn level(level: i32) -> Result<RecoveryLevel, Failure> {
     match level {
-        0 | 1 => Ok(RecoveryLevel::Channel),
-        2 => Ok(RecoveryLevel::Function),
-        3 => Ok(RecoveryLevel::Bus),
+        FPGA_RECOVERY_DEFAULT | FPGA_RECOVERY_CHANNEL => Ok(RecoveryLevel::Channel),
+        FPGA_RECOVERY_FUNCTION => Ok(RecoveryLevel::Function),
+        FPGA_RECOVERY_BUS => Ok(RecoveryLevel::Bus),
         _ => Err(Failure::argument("the level is no fpga_recovery_level")),
     }
 }
 
-/// Codes of the parts that a step concerns, as in the header.
+/// Part that a step concerns, and its number.
 const fn part(step: RecoveryStep) -> (i32, u32) {
     match step {
-        RecoveryStep::Channel(ChannelName { direction: Direction::C2h, number }) => (2, number as u32),
-        RecoveryStep::Channel(ChannelName { number, .. }) => (1, number as u32),
-        RecoveryStep::Cdma => (3, 0),
-        RecoveryStep::NetworkInterface => (4, 0),
-        RecoveryStep::Interrupts => (5, 0),
-        RecoveryStep::Function => (6, 0),
-        RecoveryStep::Bus => (7, 0),
-        _ => (0, 0),
+        RecoveryStep::Channel(ChannelName { direction: Direction::C2h, number }) => {
+            (FPGA_RECOVERY_C2H, number as u32)
+        }
+        RecoveryStep::Channel(ChannelName { number, .. }) => (FPGA_RECOVERY_H2C, number as u32),
+        RecoveryStep::Cdma => (FPGA_RECOVERY_CDMA, 0),
+        RecoveryStep::NetworkInterface => (FPGA_RECOVERY_NETWORK, 0),
+        RecoveryStep::Interrupts => (FPGA_RECOVERY_INTERRUPTS, 0),
+        RecoveryStep::Function => (FPGA_RECOVERY_FUNCTION_RESET, 0),
+        RecoveryStep::Bus => (FPGA_RECOVERY_BUS_RESET, 0),
+        _ => (FPGA_RECOVERY_REGISTERS, 0),
     }
 }
 
 const fn outcome(outcome: &RecoveryStepOutcome) -> i32 {
     match outcome {
-        RecoveryStepOutcome::NotNeeded => 0,
-        RecoveryStepOutcome::Recovered => 1,
-        RecoveryStepOutcome::Unsupported { .. } => 2,
-        _ => 3,
+        RecoveryStepOutcome::NotNeeded => FPGA_RECOVERY_NOT_NEEDED,
+        RecoveryStepOutcome::Recovered => FPGA_RECOVERY_RECOVERED,
+        RecoveryStepOutcome::Unsupported { .. } => FPGA_RECOVERY_UNSUPPORTED,
+        _ => FPGA_RECOVERY_FAILED,
     }
 }
 
-fn codes(report: &RecoveryReport) -> CReport {
-    let mut found = zeroed::<CReport>();
+fn codes(report: &RecoveryReport) -> fpga_recovery_report {
+    let mut found = zeroed::<fpga_recovery_report>();
     (found.well, found.reopen) = (report.well.into(), report.reopen.into());
-    found.step_count = u32::try_from(report.steps.len().min(STEPS)).unwrap_or(0);
-    for (place, step) in found.steps.iter_mut().zip(&report.steps) {
+    found.step_count = u32::try_from(report.steps.len().min(MAX_STEPS)).unwrap_or(0);
+    for (element, step) in found.steps.iter_mut().zip(&report.steps) {
         let (part, part_number) = part(step.step);
         let outcome = outcome(&step.outcome);
-        *place = CStep { part, part_number, outcome, reserved: 0, duration_ns: step.duration_ns };
+        *element =
+            fpga_recovery_step { part, part_number, outcome, reserved: 0, duration_ns: step.duration_ns };
     }
     found
 }
@@ -125,8 +98,8 @@ fn as_text(report: &RecoveryReport) -> String {
     text
 }
 
-/// Returns the options of the driver.
-fn wanted(given: &COptions) -> Result<RecoveryOptions, Failure> {
+/// Returns the options for the driver.
+fn recovery_options(given: &fpga_recovery_options) -> Result<RecoveryOptions, Failure> {
     let mut wanted = RecoveryOptions::default()
         .with_max_level(level(given.max_level)?)
         .at_least(level(given.at_least)?)
@@ -141,10 +114,10 @@ fn wanted(given: &COptions) -> Result<RecoveryOptions, Failure> {
     Ok(wanted)
 }
 
-/// Writes a report to a caller.
-fn put(
+/// Writes a report as a structure and as a text.
+fn write_report(
     done: &RecoveryReport,
-    report: *mut CReport,
+    report: *mut fpga_recovery_report,
     report_size: usize,
     text: *mut c_char,
     length: usize,
@@ -158,45 +131,37 @@ fn put(
     Ok(())
 }
 
-/// Recovers a card.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_recover(
+pub(crate) fn fpga_recover(
     card: u64,
-    options: *const COptions,
+    options: *const fpga_recovery_options,
     size: usize,
-    report: *mut CReport,
+    report: *mut fpga_recovery_report,
     report_size: usize,
     text: *mut c_char,
     length: usize,
-) -> Status {
-    call(|| {
-        if length > 0 {
-            set(text, 0)?;
-        }
-        let wanted = wanted(&read_options(options, size)?)?;
-        let card = handle::shared(card, Card::clone)?;
-        put(&card.recover_with(&wanted)?, report, report_size, text, length)
-    })
+) -> Result<(), Failure> {
+    if length > 0 {
+        set(text, 0)?;
+    }
+    let wanted = recovery_options(&read_options(options, size)?)?;
+    let card = handle::card(card)?;
+    write_report(&card.recover_with(&wanted)?, report, report_size, text, length)
 }
 
-/// Recovers a card that is not open.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_recover_named(
+pub(crate) fn fpga_recover_named(
     name: *const c_char,
-    options: *const COptions,
+    options: *const fpga_recovery_options,
     size: usize,
-    report: *mut CReport,
+    report: *mut fpga_recovery_report,
     report_size: usize,
     text: *mut c_char,
     length: usize,
-) -> Status {
-    call(|| {
-        if length > 0 {
-            set(text, 0)?;
-        }
-        let (spec, wanted) = (crate::card::spec(name)?, wanted(&read_options(options, size)?)?);
-        let open = OpenOptions::default();
-        let backend = spec.backend(&open.access)?;
-        put(&recover(&backend, &open, &wanted)?, report, report_size, text, length)
-    })
+) -> Result<(), Failure> {
+    if length > 0 {
+        set(text, 0)?;
+    }
+    let (spec, wanted) = (crate::card::spec(name)?, recovery_options(&read_options(options, size)?)?);
+    let open = OpenOptions::default();
+    let backend = spec.backend(&open.access)?;
+    write_report(&recover(&backend, &open, &wanted)?, report, report_size, text, length)
 }

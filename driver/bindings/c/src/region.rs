@@ -3,102 +3,73 @@
 use fpga_driver::{CardAddr, CardRange, NodeId};
 use fpga_rdma::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
 
-use crate::call::{call, duration, set, set_if, write_struct};
+use crate::abi::{Status, fpga_read_completion, fpga_readable, fpga_region, fpga_send_options, zeroed};
+use crate::call::{duration, set, set_if, write_struct};
 use crate::code::Code;
 use crate::endpoint::{CardEndpoint, nanoseconds, send_advice, send_failure};
-use crate::endpoint_options::{CSend, send_options};
+use crate::endpoint_options::send_options;
 use crate::error::Failure;
 use crate::handle;
-use crate::layout::{c_struct, zeroed};
-use crate::remote::{CReadable, CRegion, remote_readable, remote_region};
-use crate::status::Status;
+use crate::remote::{remote_readable, remote_region};
 use crate::wait::with_wait;
 
-c_struct! {
-    /// Completion of a read.
-    CRead = "fpga_read_completion" {
-        ticket: u64,
-        node: u32,
-        result: i32,
-        length: u64,
-        started_ns: u64,
-        finished_ns: u64,
-    }
-}
-
-/// Opens a region for the writes of one node, or of all.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_region_open(
+pub(crate) fn fpga_region_open(
     endpoint: u64,
     source_node: u32,
     address: u64,
     length: u64,
-    region: *mut CRegion,
-) -> Status {
-    call(|| {
-        set(region, zeroed())?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let range = CardRange::new(CardAddr::new(address), length);
-            let opened = end.endpoint.open_region(NodeId::new(source_node), range)?;
-            let remote = opened.remote;
-            end.regions.push(opened);
-            set(region, remote.into())
-        })
+    region: *mut fpga_region,
+) -> Result<(), Failure> {
+    set(region, zeroed())?;
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let range = CardRange::new(CardAddr::new(address), length);
+        let opened = end.endpoint.open_region(NodeId::new(source_node), range)?;
+        let remote = opened.remote;
+        end.regions.push(opened);
+        set(region, remote.into())
     })
 }
 
-/// Closes a region.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_region_close(endpoint: u64, region: *const CRegion) -> Status {
-    call(|| {
-        let region = remote_region(region)?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let at = end.regions.iter().position(|known| known.remote == region);
-            let Some((at, opened)) = at.and_then(|at| Some((at, end.regions.get(at)?))) else {
-                return Err(Failure::argument("the region is not open at this endpoint"));
-            };
-            end.endpoint.close_region(opened)?;
-            end.regions.swap_remove(at);
-            Ok(())
-        })
+pub(crate) fn fpga_region_close(endpoint: u64, region: *const fpga_region) -> Result<(), Failure> {
+    let region = remote_region(region)?;
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let at = end.regions.iter().position(|known| known.remote == region);
+        let Some((at, opened)) = at.and_then(|at| Some((at, end.regions.get(at)?))) else {
+            return Err(Failure::argument("the region is not open at this endpoint"));
+        };
+        end.endpoint.close_region(opened)?;
+        end.regions.swap_remove(at);
+        Ok(())
     })
 }
 
-/// Lets one node read a range.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_readable_open(
+pub(crate) fn fpga_readable_open(
     endpoint: u64,
     reader_node: u32,
     address: u64,
     length: u64,
-    readable: *mut CReadable,
-) -> Status {
-    call(|| {
-        set(readable, zeroed())?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let range = CardRange::new(CardAddr::new(address), length);
-            let opened = end.endpoint.open_readable(NodeId::new(reader_node), range)?;
-            let RemoteReadable { node, length, mailbox } = opened.remote;
-            end.readables.push(opened);
-            set(readable, CReadable { node: node.get(), reserved: 0, length, mailbox: mailbox.into() })
-        })
+    readable: *mut fpga_readable,
+) -> Result<(), Failure> {
+    set(readable, zeroed())?;
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let range = CardRange::new(CardAddr::new(address), length);
+        let opened = end.endpoint.open_readable(NodeId::new(reader_node), range)?;
+        let RemoteReadable { node, length, mailbox } = opened.remote;
+        end.readables.push(opened);
+        set(readable, fpga_readable { node: node.get(), reserved: 0, length, mailbox: mailbox.into() })
     })
 }
 
-/// Closes a readable range.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_readable_close(endpoint: u64, readable: *const CReadable) -> Status {
-    call(|| {
-        let readable = remote_readable(readable)?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let at = end.readables.iter().position(|known| known.remote == readable);
-            let Some((at, opened)) = at.and_then(|at| Some((at, end.readables.get(at)?))) else {
-                return Err(Failure::argument("the readable range is not open at this endpoint"));
-            };
-            end.endpoint.close_readable(opened)?;
-            end.readables.swap_remove(at);
-            Ok(())
-        })
+pub(crate) fn fpga_readable_close(endpoint: u64, readable: *const fpga_readable) -> Result<(), Failure> {
+    let readable = remote_readable(readable)?;
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let at = end.readables.iter().position(|known| known.remote == readable);
+        let Some((at, opened)) = at.and_then(|at| Some((at, end.readables.get(at)?))) else {
+            return Err(Failure::argument("the readable range is not open at this endpoint"));
+        };
+        end.endpoint.close_readable(opened)?;
+        end.readables.swap_remove(at);
+        Ok(())
     })
 }
 
@@ -116,35 +87,32 @@ impl Code for ReadError {
     }
 }
 
-/// Starts a read of another node's memory.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_read(
+#[expect(clippy::too_many_arguments, reason = "parameters of the header")]
+pub(crate) fn fpga_endpoint_read(
     endpoint: u64,
-    source: *const CReadable,
+    source: *const fpga_readable,
     offset: u64,
     destination: u64,
     length: u64,
-    options: *const CSend,
+    options: *const fpga_send_options,
     size: usize,
     ticket: *mut u64,
-) -> Status {
-    call(|| {
-        set(ticket, u64::MAX)?;
-        let (source, options) = (remote_readable(source)?, send_options(options, size)?);
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let started = end.endpoint.read(&source, offset, CardAddr::new(destination), length, options)?;
-            let number = end.next_read;
-            end.next_read += 1;
-            end.reads.push((number, started));
-            set(ticket, number)
-        })
+) -> Result<(), Failure> {
+    set(ticket, u64::MAX)?;
+    let (source, options) = (remote_readable(source)?, send_options(options, size)?);
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let started = end.endpoint.read(&source, offset, CardAddr::new(destination), length, options)?;
+        let number = end.next_read;
+        end.next_read += 1;
+        end.reads.push((number, started));
+        set(ticket, number)
     })
 }
 
 fn complete(
     end: &mut CardEndpoint,
     done: &ReadCompletion,
-    completion: *mut CRead,
+    completion: *mut fpga_read_completion,
     size: usize,
 ) -> Result<(), Failure> {
     let at = end.reads.iter().position(|(_, ticket)| *ticket == done.ticket);
@@ -157,7 +125,7 @@ fn complete(
         };
         (failure, status)
     });
-    let found = CRead {
+    let found = fpga_read_completion {
         ticket: number,
         node: done.node.get(),
         result: failed.as_ref().map_or(Status::Ok, |(_, status)| *status) as i32,
@@ -168,33 +136,25 @@ fn complete(
     if !completion.is_null() {
         write_struct(completion, size, &found)?;
     }
-    match failed {
-        Some((failure, status)) => {
-            let failed = Failure::on_card(status, failure, end.endpoint.card().name()).in_endpoint();
-            Err(match failure {
-                ReadFailure::Request(request) => failed.advise_some(send_advice(request)),
-                _ => failed,
-            })
-        }
-        None => Ok(()),
-    }
+    let Some((failure, status)) = failed else { return Ok(()) };
+    let advice = match failure {
+        ReadFailure::Request(request) => send_advice(request),
+        _ => None,
+    };
+    Err(end.failure(status, failure, advice))
 }
 
-/// Takes the oldest completion of a read.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_next_read(
+pub(crate) fn fpga_endpoint_next_read(
     endpoint: u64,
-    completion: *mut CRead,
+    completion: *mut fpga_read_completion,
     size: usize,
     found: *mut u32,
-) -> Status {
-    call(|| {
-        set(found, 0)?;
-        handle::with(endpoint, |end: &mut CardEndpoint| {
-            let Some(done) = end.endpoint.next_read() else { return Ok(()) };
-            set(found, 1)?;
-            complete(end, &done, completion, size)
-        })
+) -> Result<(), Failure> {
+    set(found, 0)?;
+    handle::with(endpoint, |end: &mut CardEndpoint| {
+        let Some(done) = end.endpoint.next_read() else { return Ok(()) };
+        set(found, 1)?;
+        complete(end, &done, completion, size)
     })
 }
 
@@ -204,36 +164,28 @@ fn read_of(end: &CardEndpoint, number: u64) -> Result<fpga_rdma::ReadTicket, Fai
     known.ok_or_else(|| Failure::of(Status::Ticket, "the endpoint has no read with this ticket"))
 }
 
-/// Waits until a read has ended.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_wait_read(
+pub(crate) fn fpga_endpoint_wait_read(
     endpoint: u64,
     ticket: u64,
     timeout_ns: u64,
-    completion: *mut CRead,
+    completion: *mut fpga_read_completion,
     size: usize,
-) -> Status {
-    call(|| {
-        with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
-            let ticket = read_of(end, ticket)?;
-            let done = end.endpoint.wait_read(ticket, duration(timeout_ns))?;
-            complete(end, &done, completion, size)
-        })
+) -> Result<(), Failure> {
+    with_wait(endpoint, core::ptr::null(), |end: &mut CardEndpoint| {
+        let ticket = read_of(end, ticket)?;
+        let done = end.endpoint.wait_read(ticket, duration(timeout_ns))?;
+        complete(end, &done, completion, size)
     })
 }
 
-/// Withdraws a read.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_endpoint_cancel_read(
+pub(crate) fn fpga_endpoint_cancel_read(
     endpoint: u64,
     ticket: u64,
     cancelled: *mut u32,
-) -> Status {
-    call(|| {
-        set_if(cancelled, 0)?;
-        handle::with_claimed(endpoint, |end: &mut CardEndpoint| {
-            let ticket = read_of(end, ticket)?;
-            set_if(cancelled, end.endpoint.cancel_read(ticket)?.into())
-        })
+) -> Result<(), Failure> {
+    set_if(cancelled, 0)?;
+    handle::with_claimed(endpoint, |end: &mut CardEndpoint| {
+        let ticket = read_of(end, ticket)?;
+        set_if(cancelled, end.endpoint.cancel_read(ticket)?.into())
     })
 }

@@ -4,64 +4,21 @@ use core::ffi::c_char;
 
 use fpga_frames::{Event, JoinError, Joining, Subscriber, SubscriberError, SubscriberOptions};
 
-use crate::call::{call, duration, read_options, set, write_struct};
+use crate::abi::{
+    FPGA_EVENT_ENDED, FPGA_EVENT_FAULT, FPGA_EVENT_FRAME, FPGA_EVENT_GAP, FPGA_EVENT_JOINED, Status,
+    fpga_frame_event, fpga_subscriber_options, fpga_subscriber_state, zeroed,
+};
+use crate::call::{duration, read_options, set, set_option, set_time, write_struct};
 use crate::code::Code as _;
 use crate::error::Failure;
 use crate::frames::{AnyFrame, address, c2h, endpoint_of, failed, local};
 use crate::handle::{self, Kind, NO_HANDLE, Object};
-use crate::layout::{c_struct, zeroed};
-use crate::status::Status;
 use crate::wait::{check_cancelled, waiting, with_wait};
 
-c_struct! {
-    /// Options of a subscriber. A member that is 0 stands for its default.
-    CSubscriber = "fpga_subscriber_options" {
-        slots: u32,
-        missed_heartbeats: u32,
-        patience_ns: u64,
-        h2c_channel: u32,
-        c2h_channel_plus_1: u32,
-        max_silence_ns: u64,
-    }
-}
+/// Pause between two polls while joining.
+const JOIN_POLL_INTERVAL: core::time::Duration = core::time::Duration::from_micros(50);
 
-c_struct! {
-    /// Event of a subscriber.
-    CEvent = "fpga_frame_event" {
-        kind: i32,
-        reserved: u32,
-        frame: u64,
-        sequence: u64,
-        missed: u64,
-        time_ns: u64,
-    }
-}
-
-c_struct! {
-    /// Counters of a subscriber.
-    CSubscriberState = "fpga_subscriber_state" {
-        frames: u64,
-        bytes: u64,
-        gaps: u64,
-        missed: u64,
-        expected_sequence: u64,
-        publisher_node: u32,
-        joined: u32,
-    }
-}
-
-/// Pause between two polls of a node that joins.
-const JOIN_PAUSE: core::time::Duration = core::time::Duration::from_micros(50);
-
-/// Kinds of events, as in the header.
-const NOTHING: i32 = 0;
-const JOINED: i32 = 1;
-const FRAME: i32 = 2;
-const GAP: i32 = 3;
-const ENDED: i32 = 4;
-const FAULT: i32 = 5;
-
-/// Subscriber, or a node that joins.
+/// Subscriber, or an attempt to join a stream.
 pub(crate) enum AnySubscriber {
     Joining(Box<Joining>),
     Joined(Box<Subscriber>),
@@ -103,60 +60,42 @@ impl From<JoinError> for Failure {
     }
 }
 
-/// Begins to join a stream.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_subscriber_open(
+pub(crate) fn fpga_subscriber_open(
     endpoint: u64,
     publisher: *const c_char,
-    options: *const CSubscriber,
+    options: *const fpga_subscriber_options,
     size: usize,
     out: *mut u64,
-) -> Status {
-    call(|| {
-        set(out, 0)?;
-        let publisher = address(publisher)?;
-        let given = read_options(options, size)?;
-        let mut options = SubscriberOptions::default();
-        options.h2c = crate::channel::number(given.h2c_channel)?;
-        options.c2h = c2h(given.c2h_channel_plus_1)?;
-        if given.slots != 0 {
-            options.slots = given.slots;
-        }
-        if given.missed_heartbeats != 0 {
-            options.missed_heartbeats = given.missed_heartbeats;
-        }
-        if given.max_silence_ns != 0 {
-            options.max_silence = duration(given.max_silence_ns);
-        }
-        if given.patience_ns != 0 {
-            options.patience = duration(given.patience_ns);
-        }
-        let joining = Subscriber::begin_join(endpoint_of(endpoint)?, publisher, options)?;
-        set(out, handle::add(AnySubscriber::Joining(Box::new(joining)))?)
-    })
+) -> Result<(), Failure> {
+    set(out, 0)?;
+    let publisher = address(publisher)?;
+    let given = read_options(options, size)?;
+    let mut options = SubscriberOptions::default();
+    options.h2c = crate::channel::number(given.h2c_channel)?;
+    options.c2h = c2h(given.c2h_channel_plus_1)?;
+    set_option(&mut options.slots, given.slots);
+    set_option(&mut options.missed_heartbeats, given.missed_heartbeats);
+    set_time(&mut options.max_silence, given.max_silence_ns);
+    set_time(&mut options.patience, given.patience_ns);
+    let joining = Subscriber::begin_join(endpoint_of(endpoint)?, publisher, options)?;
+    set(out, handle::add(AnySubscriber::Joining(Box::new(joining)))?)
 }
 
-/// Leaves a stream without notice.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_subscriber_close(subscriber: u64) -> Status {
-    call(|| Ok(handle::close::<AnySubscriber>(subscriber)?))
+pub(crate) fn fpga_subscriber_close(subscriber: u64) -> Result<(), Failure> {
+    Ok(handle::close::<AnySubscriber>(subscriber)?)
 }
 
-/// Leaves a stream and closes the handle.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_subscriber_leave(subscriber: u64, timeout_ns: u64) -> Status {
-    call(|| {
-        let entered = handle::enter_to_close::<AnySubscriber>(subscriber)?;
-        if let AnySubscriber::Joined(subscriber) = handle::take::<AnySubscriber>(subscriber, entered)? {
-            waiting(NO_HANDLE, core::ptr::null(), || Ok(subscriber.leave(duration(timeout_ns))?))?;
-        }
-        Ok(())
-    })
+pub(crate) fn fpga_subscriber_leave(subscriber: u64, timeout_ns: u64) -> Result<(), Failure> {
+    let entered = handle::enter_to_close::<AnySubscriber>(subscriber)?;
+    if let AnySubscriber::Joined(subscriber) = handle::take::<AnySubscriber>(subscriber, entered)? {
+        waiting(NO_HANDLE, core::ptr::null(), || Ok(subscriber.leave(duration(timeout_ns))?))?;
+    }
+    Ok(())
 }
 
-/// Polls once. Returns nothing, or an event as codes.
-fn next(subscriber: &mut AnySubscriber) -> Result<Option<CEvent>, Failure> {
-    let mut found = zeroed::<CEvent>();
+/// Polls once, and converts the event.
+fn next(subscriber: &mut AnySubscriber) -> Result<Option<fpga_frame_event>, Failure> {
+    let mut found = zeroed::<fpga_frame_event>();
     match subscriber {
         AnySubscriber::Failed => {
             return Err(Failure::of(Status::Stopped, "joining the stream has failed; close the handle"));
@@ -167,7 +106,7 @@ fn next(subscriber: &mut AnySubscriber) -> Result<Option<CEvent>, Failure> {
                 return Ok(None);
             }
             Ok(Some(joined)) => {
-                found.kind = JOINED;
+                found.kind = FPGA_EVENT_JOINED;
                 found.sequence = joined.expected().get();
                 *subscriber = AnySubscriber::Joined(Box::new(joined));
             }
@@ -182,22 +121,22 @@ fn next(subscriber: &mut AnySubscriber) -> Result<Option<CEvent>, Failure> {
                 return Ok(None);
             }
             Some(Event::Frame(frame)) => {
-                found.kind = FRAME;
+                found.kind = FPGA_EVENT_FRAME;
                 (found.sequence, found.time_ns) = (frame.sequence().get(), frame.time());
                 found.frame = handle::add(AnyFrame::Received(frame))?;
             }
             Some(Event::Gap { missed, first }) => {
-                found.kind = GAP;
+                found.kind = FPGA_EVENT_GAP;
                 (found.sequence, found.missed) = (first.get(), missed);
             }
             Some(Event::Ended { next }) => {
-                found.kind = ENDED;
+                found.kind = FPGA_EVENT_ENDED;
                 found.sequence = next.get();
             }
             Some(Event::Fault(error)) => {
                 // The stream continues, so this is an event; its text is kept for the program.
                 crate::error::record(Failure::of(Status::Peer, &error.to_string()));
-                found.kind = FAULT;
+                found.kind = FPGA_EVENT_FAULT;
             }
             Some(_) => return Ok(None),
         },
@@ -205,80 +144,70 @@ fn next(subscriber: &mut AnySubscriber) -> Result<Option<CEvent>, Failure> {
     Ok(Some(found))
 }
 
-fn report(found: Option<CEvent>, event: *mut CEvent, size: usize) -> Result<(), Failure> {
-    let mut nothing = zeroed::<CEvent>();
-    nothing.kind = NOTHING;
-    write_struct(event, size, &found.unwrap_or(nothing))
+fn report(found: Option<fpga_frame_event>, event: *mut fpga_frame_event, size: usize) -> Result<(), Failure> {
+    write_struct(event, size, &found.unwrap_or_else(zeroed))
 }
 
 /// Clears the event of a caller.
 ///
 /// # Errors
 /// [`Status::Argument`] if it is null, or has no space for a frame: the frame would stay open, and its slot in use.
-fn check_event(event: *mut CEvent, size: usize) -> Result<(), Failure> {
-    if size < core::mem::offset_of!(CEvent, sequence) {
+fn check_event(event: *mut fpga_frame_event, size: usize) -> Result<(), Failure> {
+    if size < core::mem::offset_of!(fpga_frame_event, sequence) {
         return Err(Failure::argument("the event has no space for a frame; pass sizeof(fpga_frame_event)"));
     }
     report(None, event, size)
 }
 
-/// Returns the next event if there is one.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_subscriber_poll(subscriber: u64, event: *mut CEvent, size: usize) -> Status {
-    call(|| {
-        check_event(event, size)?;
-        handle::with(subscriber, |subscriber: &mut AnySubscriber| report(next(subscriber)?, event, size))
-    })
+pub(crate) fn fpga_subscriber_poll(
+    subscriber: u64,
+    event: *mut fpga_frame_event,
+    size: usize,
+) -> Result<(), Failure> {
+    check_event(event, size)?;
+    handle::with(subscriber, |subscriber: &mut AnySubscriber| report(next(subscriber)?, event, size))
 }
 
-/// Waits for the next event.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_subscriber_wait(
+pub(crate) fn fpga_subscriber_wait(
     subscriber: u64,
     timeout_ns: u64,
-    event: *mut CEvent,
+    event: *mut fpga_frame_event,
     size: usize,
-) -> Status {
-    call(|| {
-        check_event(event, size)?;
-        let (began, limit) = (std::time::Instant::now(), duration(timeout_ns));
-        with_wait(subscriber, core::ptr::null(), |subscriber: &mut AnySubscriber| {
-            loop {
-                if let Some(found) = next(subscriber)? {
-                    return report(Some(found), event, size);
-                }
-                check_cancelled()?;
-                if began.elapsed() >= limit {
-                    return Err(Failure::of(Status::TimedOut, "the stream has no event within this time")
-                        .advise("wait longer, or check that the publisher is polled"));
-                }
-                match subscriber {
-                    AnySubscriber::Joined(joined) => joined.back_off(),
-                    _ => std::thread::sleep(JOIN_PAUSE),
-                }
+) -> Result<(), Failure> {
+    check_event(event, size)?;
+    let (began, limit) = (std::time::Instant::now(), duration(timeout_ns));
+    with_wait(subscriber, core::ptr::null(), |subscriber: &mut AnySubscriber| {
+        loop {
+            if let Some(found) = next(subscriber)? {
+                return report(Some(found), event, size);
             }
-        })
+            check_cancelled()?;
+            if began.elapsed() >= limit {
+                return Err(Failure::of(Status::TimedOut, "the stream has no event within this time")
+                    .advise("wait longer, or check that the publisher is polled"));
+            }
+            match subscriber {
+                AnySubscriber::Joined(joined) => joined.back_off(),
+                _ => std::thread::sleep(JOIN_POLL_INTERVAL),
+            }
+        }
     })
 }
 
-/// Returns the state of a subscriber.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_subscriber_get_state(
+pub(crate) fn fpga_subscriber_get_state(
     subscriber: u64,
-    state: *mut CSubscriberState,
+    state: *mut fpga_subscriber_state,
     size: usize,
-) -> Status {
-    call(|| {
-        handle::with(subscriber, |subscriber: &mut AnySubscriber| {
-            let mut found = zeroed::<CSubscriberState>();
-            if let AnySubscriber::Joined(joined) = subscriber {
-                let counts = joined.counts();
-                (found.frames, found.bytes) = (counts.frames, counts.bytes);
-                (found.gaps, found.missed) = (counts.gaps, counts.missed);
-                found.expected_sequence = joined.expected().get();
-                (found.publisher_node, found.joined) = (joined.publisher().get(), 1);
-            }
-            write_struct(state, size, &found)
-        })
+) -> Result<(), Failure> {
+    handle::with(subscriber, |subscriber: &mut AnySubscriber| {
+        let mut found = zeroed::<fpga_subscriber_state>();
+        if let AnySubscriber::Joined(joined) = subscriber {
+            let counts = joined.counts();
+            (found.frames, found.bytes) = (counts.frames, counts.bytes);
+            (found.gaps, found.missed) = (counts.gaps, counts.missed);
+            found.expected_sequence = joined.expected().get();
+            (found.publisher_node, found.joined) = (joined.publisher().get(), 1);
+        }
+        write_struct(state, size, &found)
     })
 }

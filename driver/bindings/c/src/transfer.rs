@@ -5,33 +5,20 @@ use fpga_driver::{
 };
 use fpga_pci::Bounced;
 
-use crate::call::{array, bytes, bytes_mut, call, set, set_if};
-use crate::channel::{CWait, Channel, Engine, each, receives, wait_options};
+use crate::abi::{Status, fpga_segment, fpga_wait_options};
+use crate::call::{array, bytes, bytes_mut, set, set_if};
+use crate::channel::{Channel, Engine, each, receives, wait_options};
 use crate::error::Failure;
 use crate::handle;
-use crate::layout::c_struct;
-use crate::status::Status;
 use crate::wait::with_wait;
 
-c_struct! {
-    /// Part of a scatter-gather list.
-    CSegment = "fpga_segment" {
-        buffer: u64,
-        offset: usize,
-        length: usize,
-        card_address: u64,
-    }
-}
-
-/// Writes `length` bytes at `data` to card memory at `card_address`, and waits.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_write(
+pub(crate) fn fpga_write(
     channel: u64,
     card_address: u64,
     data: *const u8,
     length: usize,
     timeout_ns: u64,
-) -> Status {
+) -> Result<(), Failure> {
     fpga_write_with(channel, card_address, data, length, timeout_ns, core::ptr::null(), 0)
 }
 
@@ -44,131 +31,115 @@ fn check_alone(engine: &fpga_driver::Channel) -> Result<(), Failure> {
     Err(Failure::of(Status::InUse, text))
 }
 
-/// As [`fpga_write`], with options of the wait.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_write_with(
+pub(crate) fn fpga_write_with(
     channel: u64,
     card_address: u64,
     data: *const u8,
     length: usize,
     timeout_ns: u64,
-    options: *const CWait,
+    options: *const fpga_wait_options,
     size: usize,
-) -> Status {
-    call(|| {
-        let (wait, flag) = wait_options(timeout_ns, options, size)?;
-        let mut source = Bounced::new(bytes(data, length)?);
-        with_wait(channel, flag, |channel: &mut Channel| {
-            let refuse = || Failure::argument("only a memory-mapped H2C channel can write");
-            let Channel { card, engine: Engine::Memory(engine), .. } = channel else { return Err(refuse()) };
-            if engine.name().direction != Direction::H2c {
-                return Err(refuse());
-            }
-            check_alone(engine)?;
-            let to = CardAddr::new(card_address);
-            Ok(bulk::write_from(card, engine, &mut source, to, length as u64, wait, &mut |_| {})?)
-        })
+) -> Result<(), Failure> {
+    let (wait, flag) = wait_options(timeout_ns, options, size)?;
+    let mut source = Bounced::new(bytes(data, length)?);
+    with_wait(channel, flag, |channel: &mut Channel| {
+        let refuse = || Failure::argument("only a memory-mapped H2C channel can write");
+        let Channel { card, engine: Engine::Memory(engine), .. } = channel else { return Err(refuse()) };
+        if engine.name().direction != Direction::H2c {
+            return Err(refuse());
+        }
+        check_alone(engine)?;
+        let to = CardAddr::new(card_address);
+        Ok(bulk::write_from(card, engine, &mut source, to, length as u64, wait, &mut |_| {})?)
     })
 }
 
-/// Reads `length` bytes of card memory at `card_address` to `data`, and waits.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_read(
+pub(crate) fn fpga_read(
     channel: u64,
     card_address: u64,
     data: *mut u8,
     length: usize,
     timeout_ns: u64,
-) -> Status {
+) -> Result<(), Failure> {
     fpga_read_with(channel, card_address, data, length, timeout_ns, core::ptr::null(), 0)
 }
 
-/// As [`fpga_read`], with options of the wait.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_read_with(
+pub(crate) fn fpga_read_with(
     channel: u64,
     card_address: u64,
     data: *mut u8,
     length: usize,
     timeout_ns: u64,
-    options: *const CWait,
+    options: *const fpga_wait_options,
     size: usize,
-) -> Status {
-    call(|| {
-        let (wait, flag) = wait_options(timeout_ns, options, size)?;
-        let mut sink = Bounced::new(std::io::Cursor::new(bytes_mut(data, length)?));
-        with_wait(channel, flag, |channel: &mut Channel| {
-            let refuse = || Failure::argument("only a memory-mapped C2H channel can read");
-            let Channel { card, engine: Engine::Memory(engine), .. } = channel else { return Err(refuse()) };
-            if engine.name().direction != Direction::C2h {
-                return Err(refuse());
-            }
-            check_alone(engine)?;
-            let from = CardAddr::new(card_address);
-            Ok(bulk::read_into(card, engine, from, length as u64, &mut sink, wait, &mut |_| {})?)
-        })
+) -> Result<(), Failure> {
+    let (wait, flag) = wait_options(timeout_ns, options, size)?;
+    let mut sink = Bounced::new(std::io::Cursor::new(bytes_mut(data, length)?));
+    with_wait(channel, flag, |channel: &mut Channel| {
+        let refuse = || Failure::argument("only a memory-mapped C2H channel can read");
+        let Channel { card, engine: Engine::Memory(engine), .. } = channel else { return Err(refuse()) };
+        if engine.name().direction != Direction::C2h {
+            return Err(refuse());
+        }
+        check_alone(engine)?;
+        let from = CardAddr::new(card_address);
+        Ok(bulk::read_into(card, engine, from, length as u64, &mut sink, wait, &mut |_| {})?)
     })
 }
 
-/// Queues a transfer of `length` bytes at `offset` of `buffer`. The next poll or wait starts it.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_submit(
+#[inline]
+pub(crate) fn fpga_submit(
     channel: u64,
     buffer: u64,
     offset: usize,
     length: usize,
     card_address: u64,
     ticket: *mut u64,
-) -> Status {
+) -> Result<(), Failure> {
     let own = channel;
-    call(|| {
-        set_if(ticket, u64::MAX)?;
-        handle::with(channel, |channel: &mut Channel| {
-            let memory = channel.memory(own, buffer)?;
-            let address = CardAddr::new(card_address);
-            let submitted = match &mut channel.engine {
-                Engine::Memory(engine) => engine.submit_at(memory, offset, length, address)?,
-                Engine::H2cStream(engine) => engine.submit_at(memory, offset, length)?,
-                Engine::C2hStream(_) => return Err(receives()),
-            };
-            set_if(ticket, submitted.number())
-        })
+    set_if(ticket, u64::MAX)?;
+    handle::with(channel, |channel: &mut Channel| {
+        let memory = channel.memory(own, buffer)?;
+        let address = CardAddr::new(card_address);
+        let submitted = match &mut channel.engine {
+            Engine::Memory(engine) => engine.submit_at(memory, offset, length, address)?,
+            Engine::H2cStream(engine) => engine.submit_at(memory, offset, length)?,
+            Engine::C2hStream(_) => return Err(receives()),
+        };
+        set_if(ticket, submitted.number())
     })
 }
 
-/// Queues a scatter-gather list as one transfer, or as one packet of a stream.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_submit_list(
+#[inline]
+pub(crate) fn fpga_submit_list(
     channel: u64,
-    segments: *const CSegment,
+    segments: *const fpga_segment,
     count: usize,
     ticket: *mut u64,
-) -> Status {
+) -> Result<(), Failure> {
     let own = channel;
-    call(|| {
-        set_if(ticket, u64::MAX)?;
-        let segments = array(segments, count)?;
-        handle::with(channel, |channel: &mut Channel| {
-            let (mut list, mut fragments) =
-                (core::mem::take(&mut channel.list), core::mem::take(&mut channel.fragments));
-            let submitted = submit_list(channel, own, segments, &mut list, &mut fragments);
-            (channel.list, channel.fragments) = (list, fragments);
-            set_if(ticket, submitted?.number())
-        })
+    set_if(ticket, u64::MAX)?;
+    let segments = array(segments, count)?;
+    handle::with(channel, |channel: &mut Channel| {
+        let (mut list, mut fragments) =
+            (core::mem::take(&mut channel.list), core::mem::take(&mut channel.fragments));
+        let submitted = submit_list(channel, own, segments, &mut list, &mut fragments);
+        (channel.list, channel.fragments) = (list, fragments);
+        set_if(ticket, submitted?.number())
     })
 }
 
 fn submit_list(
     channel: &mut Channel,
     own: u64,
-    segments: &[CSegment],
+    segments: &[fpga_segment],
     list: &mut Vec<ScatterGatherEntry>,
     fragments: &mut Vec<PacketFragment>,
 ) -> Result<Ticket, Failure> {
     list.clear();
     fragments.clear();
     let is_stream = matches!(channel.engine, Engine::H2cStream(_));
-    for &CSegment { buffer, offset, length, card_address } in segments {
+    for &fpga_segment { buffer, offset, length, card_address } in segments {
         let memory = channel.memory(own, buffer)?;
         if is_stream {
             fragments.push(PacketFragment { memory, offset, length });
@@ -183,105 +154,81 @@ fn submit_list(
     })
 }
 
-/// Starts queued transfers and counts those that have ended.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_poll(channel: u64, ended: *mut usize) -> Status {
-    call(|| {
-        set_if(ended, 0)?;
-        handle::with(channel, |channel: &mut Channel| {
-            let count = each!(&mut channel.engine, engine => {
-                let count = engine.poll()?;
-                if count == 0 {
-                    engine.relax();
-                }
-                count
-            });
-            set_if(ended, count)
-        })
+#[inline]
+pub(crate) fn fpga_poll(channel: u64, ended: *mut usize) -> Result<(), Failure> {
+    set_if(ended, 0)?;
+    handle::with(channel, |channel: &mut Channel| {
+        let count = each!(&mut channel.engine, engine => {
+            let count = engine.poll()?;
+            if count == 0 {
+                engine.relax();
+            }
+            count
+        });
+        set_if(ended, count)
     })
 }
 
-/// Waits until the transfer of `ticket`, and so every earlier one, has ended.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_wait(channel: u64, ticket: u64, timeout_ns: u64) -> Status {
+pub(crate) fn fpga_wait(channel: u64, ticket: u64, timeout_ns: u64) -> Result<(), Failure> {
     fpga_wait_with(channel, ticket, timeout_ns, core::ptr::null(), 0)
 }
 
-/// As [`fpga_wait`], with options of the wait. Returns the first failure since the last call.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_wait_with(
+pub(crate) fn fpga_wait_with(
     channel: u64,
     ticket: u64,
     timeout_ns: u64,
-    options: *const CWait,
+    options: *const fpga_wait_options,
     size: usize,
-) -> Status {
-    call(|| {
-        let (wait, flag) = wait_options(timeout_ns, options, size)?;
-        with_wait(channel, flag, |channel: &mut Channel| {
-            let ticket = Ticket::from_number(ticket);
-            each!(&mut channel.engine, engine => engine.wait_ended(ticket, wait))?;
-            match channel.collect_failures()? {
-                Some(fault) => Err(fault.widen::<TransferError>().into()),
-                None => Ok(()),
-            }
-        })
+) -> Result<(), Failure> {
+    let (wait, flag) = wait_options(timeout_ns, options, size)?;
+    with_wait(channel, flag, |channel: &mut Channel| {
+        let ticket = Ticket::from_number(ticket);
+        each!(&mut channel.engine, engine => engine.wait_ended(ticket, wait))?;
+        match channel.collect_failures()? {
+            Some(fault) => Err(fault.widen::<TransferError>().into()),
+            None => Ok(()),
+        }
     })
 }
 
-/// Takes the oldest failure.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_next_failure(channel: u64, ticket: *mut u64) -> Status {
-    call(|| {
-        set(ticket, u64::MAX)?;
-        handle::with(channel, |channel: &mut Channel| {
-            channel.collect_failures()?;
-            let Some((failed, fault)) = channel.failures.pop_front() else { return Ok(()) };
-            set(ticket, failed)?;
-            let fault: Error<TransferError> = (*fault).widen();
-            Err(fault.into())
-        })
+pub(crate) fn fpga_next_failure(channel: u64, ticket: *mut u64) -> Result<(), Failure> {
+    set(ticket, u64::MAX)?;
+    handle::with(channel, |channel: &mut Channel| {
+        channel.collect_failures()?;
+        let Some((failed, fault)) = channel.failures.take() else { return Ok(()) };
+        set(ticket, failed)?;
+        let fault: Error<TransferError> = fault.widen();
+        Err(fault.into())
     })
 }
 
-/// Counts the transfers that have ended, and those in flight.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_progress(channel: u64, ended: *mut u64, in_flight: *mut u32) -> Status {
-    call(|| {
-        set_if(ended, 0)?;
-        set_if(in_flight, 0)?;
-        handle::with(channel, |channel: &mut Channel| {
-            let counts = each!(&channel.engine, engine => (engine.ended(), engine.in_flight()));
-            set_if(ended, counts.0)?;
-            set_if(in_flight, counts.1)
-        })
+#[inline]
+pub(crate) fn fpga_progress(channel: u64, ended: *mut u64, in_flight: *mut u32) -> Result<(), Failure> {
+    set_if(ended, 0)?;
+    set_if(in_flight, 0)?;
+    handle::with(channel, |channel: &mut Channel| {
+        let counts = each!(&channel.engine, engine => (engine.ended(), engine.in_flight()));
+        set_if(ended, counts.0)?;
+        set_if(in_flight, counts.1)
     })
 }
 
-/// Cancels one transfer.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_cancel(channel: u64, ticket: u64, cancelled: *mut u32) -> Status {
-    call(|| {
-        set_if(cancelled, 0)?;
-        handle::with_claimed(channel, |channel: &mut Channel| {
-            let ticket = Ticket::from_number(ticket);
-            let did = each!(&mut channel.engine, engine => engine.cancel(ticket))?;
-            set_if(cancelled, did.into())
-        })
+pub(crate) fn fpga_cancel(channel: u64, ticket: u64, cancelled: *mut u32) -> Result<(), Failure> {
+    set_if(cancelled, 0)?;
+    handle::with_claimed(channel, |channel: &mut Channel| {
+        let ticket = Ticket::from_number(ticket);
+        let did = each!(&mut channel.engine, engine => engine.cancel(ticket))?;
+        set_if(cancelled, did.into())
     })
 }
 
-/// Stops the engine and ends everything in flight as aborted.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_abort(channel: u64) -> Status {
-    call(|| {
-        handle::with_claimed(channel, |channel: &mut Channel| {
-            if let Engine::C2hStream(engine) = &mut channel.engine {
-                return crate::stream::abort(engine, &mut channel.receiving);
-            }
-            each!(&mut channel.engine, engine => engine.abort())?;
-            while each!(&mut channel.engine, engine => engine.next_completion()).is_some() {}
-            Ok(())
-        })
+pub(crate) fn fpga_abort(channel: u64) -> Result<(), Failure> {
+    handle::with_claimed(channel, |channel: &mut Channel| {
+        if let Engine::C2hStream(engine) = &mut channel.engine {
+            return crate::stream::abort(engine, &mut channel.receiving);
+        }
+        each!(&mut channel.engine, engine => engine.abort())?;
+        while each!(&mut channel.engine, engine => engine.next_completion()).is_some() {}
+        Ok(())
     })
 }

@@ -1,4 +1,4 @@
-//! Waits: what ends them early.
+//! Cancellation of waits: by a flag of the program, or by another thread that uses or closes the object.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -6,12 +6,12 @@ use core::time::Duration;
 
 use fpga_driver::Cancellation;
 
-use crate::call::{call, duration};
+use crate::abi::Status;
+use crate::call::duration;
 use crate::error::Failure;
 use crate::handle::{self, Claim, NO_HANDLE, Object};
-use crate::status::Status;
 
-/// Interval in which a wait looks whether it is to end, in nanoseconds.
+/// Interval between two checks for a cancellation, in nanoseconds.
 const CANCEL_INTERVAL_NS: u64 = 10_000_000;
 
 /// Reason why a wait was cancelled.
@@ -24,26 +24,21 @@ enum Reason {
 thread_local! {
     /// Flag that the program has set for all waits of this thread.
     static FLAG: Cell<*const c_int> = const { Cell::new(core::ptr::null()) };
-    /// Flag that ends the wait in which this thread is.
+    /// Flag that cancels the current wait of this thread.
     static CANCEL: Cell<*const c_int> = const { Cell::new(core::ptr::null()) };
-    /// Why the wait was cancelled.
+    /// Reason of the last cancellation.
     static REASON: Cell<Option<Reason>> = const { Cell::new(None) };
 }
 
-/// Cancellation of the wait in which a thread is: by the flag of the call or of the thread, or by another thread that closes or claims the
-/// object. Outside of [`with_wait`] it is never requested.
+/// Cancellation of the current wait of a thread. Outside of [`with_wait`] it is never requested.
 pub(crate) const CANCELLATION: Cancellation = Cancellation::from_function(is_cancelled);
 
-/// Sets the flag that ends the waits of this thread.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn fpga_set_cancel_flag(flag: *const c_int) -> Status {
-    call(|| {
-        if !flag.is_aligned() {
-            return Err(Failure::argument("the flag is not an aligned int"));
-        }
-        FLAG.set(flag);
-        Ok(())
-    })
+pub(crate) fn fpga_set_cancel_flag(flag: *const c_int) -> Result<(), Failure> {
+    if !flag.is_aligned() {
+        return Err(Failure::argument("the flag is not an aligned int"));
+    }
+    FLAG.set(flag);
+    Ok(())
 }
 
 /// A wait of this thread. Ends when it is dropped.
@@ -65,8 +60,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Runs `body`, which waits with the object of a handle, until `flag`, or the flag of the thread if that is null, is set, or another thread
-/// closes or claims the object.
+/// Calls `body`, which waits with the object of a handle. The wait is cancelled when `flag` is set (null: the flag of the thread), or when
+/// another thread closes or claims the object.
 ///
 /// # Errors
 /// Those of `body`; [`Status::Handle`] if it was cancelled because the handle was closed.
@@ -78,7 +73,7 @@ pub(crate) fn with_wait<T: Object, R>(
     waiting(handle, flag, || handle::with(handle, body))
 }
 
-/// As [`with_wait`], for an object that threads share: `body` enters it itself.
+/// As [`with_wait`], for an object that threads share; `body` accesses it by [`handle::shared`].
 ///
 /// # Errors
 /// As [`with_wait`].
@@ -94,6 +89,7 @@ pub(crate) fn waiting<R>(
 }
 
 #[cold]
+/// Replaces the text of a cancellation that another thread has caused.
 fn explain(failure: Failure) -> Failure {
     match REASON.take() {
         Some(Reason::Claimed(Claim::Close)) => {
@@ -107,7 +103,7 @@ fn explain(failure: Failure) -> Failure {
     }
 }
 
-/// Returns an error if the wait of this thread is to end.
+/// Returns an error if the current wait of this thread is cancelled.
 ///
 /// # Errors
 /// [`Status::Cancelled`].
@@ -118,10 +114,10 @@ pub(crate) fn check_cancelled() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Calls `wait` with the time of a caller, in parts, until the wait of this thread is to end.
+/// Calls `wait` with parts of the timeout, until it succeeds, the time is over or the wait is cancelled.
 ///
 /// # Errors
-/// [`Status::Cancelled`], and those of `wait`: one of a part that has timed out is returned with the last one only.
+/// [`Status::Cancelled`], and those of `wait`; a timeout only of the last part.
 pub(crate) fn wait_in_parts<R>(
     timeout_ns: u64,
     mut wait: impl FnMut(Duration) -> Result<R, Failure>,
@@ -141,7 +137,7 @@ pub(crate) fn wait_in_parts<R>(
     }
 }
 
-/// Returns whether the wait of this thread is to end.
+/// Returns whether the current wait of this thread is cancelled.
 pub(crate) fn is_cancelled() -> bool {
     let flag = CANCEL.get();
     // SAFETY: not null. The flag is set for a wait only, in its own thread; the header requires that the flag of a call stays valid during

@@ -6,27 +6,26 @@ pub(crate) struct Structure {
     pub(crate) fields: Vec<(String, String)>,
 }
 
-/// Enumeration: name, and names of its values.
+/// Enumeration: name, and its values as name and number.
 pub(crate) struct Enumeration {
     pub(crate) name: String,
-    pub(crate) values: Vec<String>,
+    pub(crate) values: Vec<(String, i32)>,
 }
 
-/// Function: result, name, and types of the parameters.
+/// Function: result, name, and parameters as type and name.
 pub(crate) struct Function {
     pub(crate) result: String,
     pub(crate) name: String,
-    pub(crate) parameters: Vec<String>,
+    pub(crate) parameters: Vec<(String, String)>,
 }
 
 /// Declarations of a header, in its order.
 #[derive(Default)]
 pub(crate) struct Header {
-    pub(crate) constants: Vec<String>,
+    /// Constants as name and value.
+    pub(crate) constants: Vec<(String, String)>,
     pub(crate) enumerations: Vec<Enumeration>,
     pub(crate) structures: Vec<Structure>,
-    /// Types of callbacks: name and whole declaration.
-    pub(crate) callbacks: Vec<(String, String)>,
     pub(crate) functions: Vec<Function>,
 }
 
@@ -48,7 +47,7 @@ fn normal(text: &str) -> String {
 }
 
 /// Splits at commas outside of brackets.
-pub(crate) fn split(list: &str) -> Vec<String> {
+fn split(list: &str) -> Vec<String> {
     let (mut depth, mut items) = (0, vec![String::new()]);
     for c in list.chars() {
         match c {
@@ -87,12 +86,12 @@ impl Header {
             };
             let mut words = directive.split_whitespace();
             if words.next() == Some("define")
-                && let (Some(name), Some(_)) = (words.next(), words.next())
+                && let (Some(name), Some(value)) = (words.next(), words.next())
                 // Macros with parameters and macros for attributes are not constants.
                 && !name.contains('(')
                 && !directive.contains("__")
             {
-                header.constants.push(name.to_owned());
+                header.constants.push((name.to_owned(), value.to_owned()));
             }
         }
         let code = code.replacen("extern \"C\" {", "", 1);
@@ -127,15 +126,15 @@ impl Header {
                         self.structures.push(Structure { name, fields });
                     }
                     Some("enum") => {
-                        let name_of = |value: String| value.split(' ').next().unwrap().to_owned();
-                        let values = split(body).into_iter().map(name_of).collect();
+                        let value = |text: String| {
+                            let (name, number) = text.split_once(" = ").expect("values have numbers");
+                            (name.to_owned(), number.parse().expect("values are decimal"))
+                        };
+                        let values = split(body).into_iter().map(value).collect();
                         self.enumerations.push(Enumeration { name, values });
                     }
                     _ => panic!("unknown declaration: {statement}"),
                 }
-            } else if let Some((_, rest)) = rest.split_once("(*") {
-                let name = rest.split(')').next().unwrap().to_owned();
-                self.callbacks.push((name, statement.to_owned()));
             } else {
                 panic!("unknown declaration: {statement}");
             }
@@ -144,7 +143,7 @@ impl Header {
         let (before, rest) = statement.split_once('(').unwrap_or_else(|| panic!("unknown: {statement}"));
         let list = rest.strip_suffix(')').unwrap_or_else(|| panic!("unknown: {statement}"));
         let (result, name) = typed(before);
-        let parameters = split(list).iter().filter(|it| *it != "void").map(|it| typed(it).0).collect();
+        let parameters = split(list).iter().filter(|it| *it != "void").map(|it| typed(it)).collect();
         self.functions.push(Function { result, name, parameters });
     }
 }
