@@ -3,7 +3,7 @@
 use crate::access_counters::AccessCounter;
 use crate::domain::Domain;
 use crate::entry::{call, call_or, set};
-use crate::object::{Head, Held, Object, borrow, close, publish};
+use crate::object::{Head, Held, Object, borrow, close_object, object, publish};
 use crate::sources::Sources;
 use crate::sys::{
     EAVAIL, EBADFLAGS, ENOSYS, ETIMEDOUT, FI_CLASS_CNTR, FI_CNTR_EVENTS_COMP, FI_WAIT_NONE, FI_WAIT_UNSPEC,
@@ -26,23 +26,11 @@ pub(crate) struct Counter {
     errors: AtomicU64,
 }
 
-static FID: FiOps = FiOps { close: close_counter, control, ..FiOps::NONE };
+static FID: FiOps = FiOps { close: close_object::<Counter>, control, ..FiOps::NONE };
 static COUNTER: FiOpsCntr =
     FiOpsCntr { read, readerr, add, set: set_value, wait, adderr, seterr, ..FiOpsCntr::NONE };
 
-// SAFETY: `repr(C)`, and the first field is the head with the structure of this class.
-unsafe impl Object for Counter {
-    type Raw = FidCntr;
-    const CLASS: usize = FI_CLASS_CNTR;
-
-    fn operations() -> *const FiOps {
-        &raw const FID
-    }
-
-    fn head(&self) -> &Head<FidCntr> {
-        &self.head
-    }
-}
+object!(Counter: FidCntr, FI_CLASS_CNTR, FID);
 
 impl Counter {
     /// Counts a completion.
@@ -101,10 +89,6 @@ pub(crate) unsafe extern "C" fn open(
         set(out, publish(Arc::new(counter)))?;
         Ok(0)
     })
-}
-
-unsafe extern "C" fn close_counter(fid: *mut Fid) -> c_int {
-    call(|| close::<Counter>(fid).map(|_| 0))
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, argument: *mut c_void) -> c_int {

@@ -8,7 +8,7 @@ use crate::entry::{call, check_flags, copy_out, get, set, structure, to_count};
 use crate::events::EventQueue;
 use crate::info::{INJECT_SIZE, MAX_ATOMIC, MAX_MESSAGE, RX_FLAGS, TX_FLAGS};
 use crate::memory::address_of;
-use crate::object::{Head, Held, Object, borrow, close, is_same, publish};
+use crate::object::{Head, Held, Object, borrow, close, is_same, object, publish};
 use crate::queue::Queue;
 use crate::sys::{
     EBADFLAGS, EDOMAIN, EINVAL, ENOAV, ENOCQ, ENOPROTOOPT, ENOSYS, EOPBADSTATE, ETOOSMALL, FI_ALIAS,
@@ -41,19 +41,7 @@ pub(crate) struct Endpoint {
     original: Option<Held<Endpoint>>,
 }
 
-// SAFETY: `repr(C)`, and the first field is the head with the structure of this class.
-unsafe impl Object for Endpoint {
-    type Raw = FidEp;
-    const CLASS: usize = FI_CLASS_EP;
-
-    fn operations() -> *const FiOps {
-        &raw const FID
-    }
-
-    fn head(&self) -> &Head<FidEp> {
-        &self.head
-    }
-}
+object!(Endpoint: FidEp, FI_CLASS_EP, FID);
 
 impl Endpoint {
     pub(crate) fn new(raw: FidEp, core: Core, tx_flags: u64, rx_flags: u64) -> Self {

@@ -53,77 +53,42 @@ pub(crate) fn open(options: &MessengerOptions, regions: Arc<Regions>) -> Result<
     crate::tests::loopback::open(options, regions)
 }
 
+/// Methods that call the methods of the same names of the type.
+#[cfg(not(test))]
+macro_rules! forward {
+    ($($name:ident(&$($mutable:ident)? $(, $argument:ident: $type:ty)*) -> $result:ty;)*) => {$(
+        fn $name(&$($mutable)? self $(, $argument: $type)*) -> $result {
+            self.$name($($argument),*)
+        }
+    )*};
+}
+
 #[cfg(not(test))]
 impl Engine for fpga_messages::Messenger {
-    fn address(&self) -> Address {
-        self.address()
-    }
-
     fn add_peer(&mut self, address: Address) -> Option<PeerId> {
         self.add_peer(address).map_err(|error| crate::log::warn(format_args!("{address}: {error}"))).ok()
     }
 
-    fn send(&mut self, request: &SendRequest) -> Result<(), PostError> {
-        self.send(request)
-    }
-
-    fn receive(&mut self, request: &ReceiveRequest) -> Result<(), PostError> {
-        self.receive(request)
-    }
-
-    fn peek(&mut self, request: &ReceiveRequest, action: Peek) -> Result<(), PostError> {
-        self.peek(request, action)
-    }
-
-    fn receive_claimed(&mut self, request: &ReceiveRequest, discard: bool) -> Result<(), PostError> {
-        self.receive_claimed(request, discard)
-    }
-
-    fn cancel(&mut self, context: u64) -> bool {
-        self.cancel(context)
-    }
-
-    fn write(&mut self, request: &AccessRequest) -> Result<(), PostError> {
-        self.write(request)
-    }
-
-    fn read(&mut self, request: &AccessRequest) -> Result<(), PostError> {
-        self.read(request)
-    }
-
-    fn atomic(&mut self, request: &AtomicRequest) -> Result<(), PostError> {
-        self.atomic(request)
-    }
-
-    fn progress(&mut self) -> usize {
-        self.progress()
+    forward! {
+        send(&mut, request: &SendRequest) -> Result<(), PostError>;
+        receive(&mut, request: &ReceiveRequest) -> Result<(), PostError>;
+        peek(&mut, request: &ReceiveRequest, action: Peek) -> Result<(), PostError>;
+        receive_claimed(&mut, request: &ReceiveRequest, discard: bool) -> Result<(), PostError>;
+        cancel(&mut, context: u64) -> bool;
+        write(&mut, request: &AccessRequest) -> Result<(), PostError>;
+        read(&mut, request: &AccessRequest) -> Result<(), PostError>;
+        atomic(&mut, request: &AtomicRequest) -> Result<(), PostError>;
+        progress(&mut) -> usize;
+        next_completion(&mut) -> Option<Completion>;
+        in_progress(&) -> usize;
+        is_idle(&) -> bool;
+        packets(&) -> Option<(u32, u32)>;
+        prepare_to_sleep(&mut) -> Duration;
+        events(&) -> Option<BorrowedFd<'_>>;
+        address(&) -> Address;
     }
 
     fn failure(&self) -> Option<Failure> {
         self.failure().cloned()
-    }
-
-    fn next_completion(&mut self) -> Option<Completion> {
-        self.next_completion()
-    }
-
-    fn in_progress(&self) -> usize {
-        self.in_progress()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.is_idle()
-    }
-
-    fn packets(&self) -> Option<(u32, u32)> {
-        self.packets()
-    }
-
-    fn prepare_to_sleep(&mut self) -> Duration {
-        self.prepare_to_sleep()
-    }
-
-    fn events(&self) -> Option<BorrowedFd<'_>> {
-        self.events()
     }
 }

@@ -3,7 +3,7 @@
 use crate::code::Code;
 use crate::entry::{array, call, call_or, check_flags, copy_out, copy_text, set, structure, to_count};
 use crate::fabric::Fabric;
-use crate::object::{Head, Held, Object, borrow, close, publish};
+use crate::object::{Head, Held, Object, borrow, close_object, object, publish};
 use crate::sources::Sources;
 use crate::sys::{
     EAGAIN, EAVAIL, EBADFLAGS, EINVAL, ETOOSMALL, FI_AFFINITY, FI_AV_COMPLETE, FI_CLASS_EQ, FI_PEEK,
@@ -51,22 +51,10 @@ pub(crate) struct EventQueue {
     content: Mutex<Content>,
 }
 
-static FID: FiOps = FiOps { close: close_queue, control, ..FiOps::NONE };
+static FID: FiOps = FiOps { close: close_object::<EventQueue>, control, ..FiOps::NONE };
 static QUEUE: FiOpsEq = FiOpsEq { read, readerr, write, sread, strerror, ..FiOpsEq::NONE };
 
-// SAFETY: `repr(C)`, and the first field is the head with the structure of this class.
-unsafe impl Object for EventQueue {
-    type Raw = FidEq;
-    const CLASS: usize = FI_CLASS_EQ;
-
-    fn operations() -> *const FiOps {
-        &raw const FID
-    }
-
-    fn head(&self) -> &Head<FidEq> {
-        &self.head
-    }
-}
+object!(EventQueue: FidEq, FI_CLASS_EQ, FID);
 
 impl EventQueue {
     fn lock(&self) -> MutexGuard<'_, Content> {
@@ -158,10 +146,6 @@ pub(crate) unsafe extern "C" fn open(
         set(out, publish(Arc::new(queue)))?;
         Ok(0)
     })
-}
-
-unsafe extern "C" fn close_queue(fid: *mut Fid) -> c_int {
-    call(|| close::<EventQueue>(fid).map(|_| 0))
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, argument: *mut c_void) -> c_int {

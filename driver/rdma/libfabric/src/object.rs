@@ -5,10 +5,11 @@
 //! is still mapped, null and misaligned pointers are errors.
 
 use crate::code::Code;
+use crate::entry::call;
 use crate::log;
 use crate::sys::{EBUSY, EINVAL, EOPBADSTATE, FiOps, Fid};
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::ops::Deref;
 use core::ptr::from_ref;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -73,6 +74,26 @@ pub(crate) unsafe trait Object: Send + Sync + Sized {
     }
 }
 
+/// Makes a `repr(C)` type, whose first field is `head: Head<$raw>`, the objects of class `$class` with the functions `$operations`.
+macro_rules! object {
+    ($type:ty: $raw:ty, $class:expr, $operations:path) => {
+        // SAFETY: `repr(C)`, and the first field is the head with the structure of this class.
+        unsafe impl $crate::object::Object for $type {
+            type Raw = $raw;
+            const CLASS: usize = $class;
+
+            fn operations() -> *const $crate::sys::FiOps {
+                &raw const $operations
+            }
+
+            fn head(&self) -> &$crate::object::Head<$raw> {
+                &self.head
+            }
+        }
+    };
+}
+pub(crate) use object;
+
 /// Passes an object to the program.
 pub(crate) fn publish<T: Object>(object: Arc<T>) -> *mut T::Raw {
     Arc::into_raw(object).cast_mut().cast()
@@ -123,6 +144,11 @@ pub(crate) fn close<T: Object>(pointer: *mut Fid) -> Result<Arc<T>, Code> {
     object.head().magic.store(0, Ordering::Relaxed);
     // SAFETY: `borrow` has found that the pointer is from `publish`; only one call gets here, as the number of users proves.
     Ok(unsafe { Arc::from_raw(pointer.cast_const().cast()) })
+}
+
+/// Function `close` of objects whose drop is all that remains to be done.
+pub(crate) unsafe extern "C" fn close_object<T: Object>(fid: *mut Fid) -> c_int {
+    call(|| close::<T>(fid).map(|_| 0))
 }
 
 /// Reference of another object: its target cannot be closed.

@@ -13,7 +13,7 @@ use crate::info::{
     ACCESS_DIRECTIONS, Description, MAX_QUEUE_SIZE, MESSAGE_DIRECTIONS, NAME, QUEUE_SIZE, RX_FLAGS, TX_FLAGS,
 };
 use crate::log;
-use crate::object::{Head, Held, Object, borrow, close, is_same, publish};
+use crate::object::{Head, Held, Object, borrow, close_object, is_same, object, publish};
 use crate::queue::Queue;
 use crate::resolve::{UNSPECIFIED, resolve};
 use crate::sys::{
@@ -32,10 +32,10 @@ use fpga_messages::{Address, MessengerOptions};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-static FABRIC_FID: FiOps = FiOps { close: close_fabric, ..FiOps::NONE };
+static FABRIC_FID: FiOps = FiOps { close: close_object::<Fabric>, ..FiOps::NONE };
 static FABRIC: FiOpsFabric =
     FiOpsFabric { domain, eq_open: events::open, trywait, domain2, ..FiOpsFabric::NONE };
-static DOMAIN_FID: FiOps = FiOps { close: close_domain, bind: bind_domain, ..FiOps::NONE };
+static DOMAIN_FID: FiOps = FiOps { close: close_object::<Domain>, bind: bind_domain, ..FiOps::NONE };
 static DOMAIN: FiOpsDomain = FiOpsDomain {
     av_open: vector_calls::open,
     cq_open: queue_calls::open,
@@ -47,33 +47,9 @@ static DOMAIN: FiOpsDomain = FiOpsDomain {
 };
 static COLLECTIVE: FiOpsCollective = FiOpsCollective::NONE;
 
-// SAFETY: `repr(C)`, and the first field is the head with the structure of this class.
-unsafe impl Object for Fabric {
-    type Raw = FidFabric;
-    const CLASS: usize = FI_CLASS_FABRIC;
+object!(Fabric: FidFabric, FI_CLASS_FABRIC, FABRIC_FID);
 
-    fn operations() -> *const FiOps {
-        &raw const FABRIC_FID
-    }
-
-    fn head(&self) -> &Head<FidFabric> {
-        &self.head
-    }
-}
-
-// SAFETY: `repr(C)`, and the first field is the head with the structure of this class.
-unsafe impl Object for Domain {
-    type Raw = FidDomain;
-    const CLASS: usize = FI_CLASS_DOMAIN;
-
-    fn operations() -> *const FiOps {
-        &raw const DOMAIN_FID
-    }
-
-    fn head(&self) -> &Head<FidDomain> {
-        &self.head
-    }
-}
+object!(Domain: FidDomain, FI_CLASS_DOMAIN, DOMAIN_FID);
 
 /// Flags of `fi_getinfo`.
 const GETINFO_FLAGS: u64 =
@@ -157,10 +133,6 @@ pub(crate) unsafe extern "C" fn fabric(
     })
 }
 
-unsafe extern "C" fn close_fabric(fid: *mut Fid) -> c_int {
-    call(|| close::<Fabric>(fid).map(|_| 0))
-}
-
 unsafe extern "C" fn domain(
     fabric: *mut FidFabric,
     info: *mut FiInfo,
@@ -202,10 +174,6 @@ unsafe extern "C" fn domain2(
     }
     // SAFETY: the requirements are those of this function.
     unsafe { domain(fabric, info, out, context) }
-}
-
-unsafe extern "C" fn close_domain(fid: *mut Fid) -> c_int {
-    call(|| close::<Domain>(fid).map(|_| 0))
 }
 
 unsafe extern "C" fn bind_domain(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {

@@ -3,7 +3,7 @@
 use crate::code::Code;
 use crate::domain::Domain;
 use crate::entry::{call, call_or, check_flags, copy_text, set, structure, to_count};
-use crate::object::{Head, Held, Object, borrow, close, publish};
+use crate::object::{Head, Held, Object, borrow, close_object, object, publish};
 use crate::queue::{Format, MAX_SIZE, Queue};
 use crate::sources::Sources;
 use crate::sys::{
@@ -16,23 +16,11 @@ use core::ptr::null_mut;
 use std::ffi::CStr;
 use std::sync::Arc;
 
-static FID: FiOps = FiOps { close: close_queue, control, ..FiOps::NONE };
+static FID: FiOps = FiOps { close: close_object::<Queue>, control, ..FiOps::NONE };
 static QUEUE: FiOpsCq =
     FiOpsCq { read, readfrom, readerr, sread, sreadfrom, signal, strerror, ..FiOpsCq::NONE };
 
-// SAFETY: `repr(C)`, and the first field is the head with the structure of this class.
-unsafe impl Object for Queue {
-    type Raw = FidCq;
-    const CLASS: usize = FI_CLASS_CQ;
-
-    fn operations() -> *const FiOps {
-        &raw const FID
-    }
-
-    fn head(&self) -> &Head<FidCq> {
-        &self.head
-    }
-}
+object!(Queue: FidCq, FI_CLASS_CQ, FID);
 
 pub(crate) unsafe extern "C" fn open(
     domain: *mut FidDomain,
@@ -57,10 +45,6 @@ pub(crate) unsafe extern "C" fn open(
         set(out, publish(Arc::new(queue)))?;
         Ok(0)
     })
-}
-
-unsafe extern "C" fn close_queue(fid: *mut Fid) -> c_int {
-    call(|| close::<Queue>(fid).map(|_| 0))
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, argument: *mut c_void) -> c_int {

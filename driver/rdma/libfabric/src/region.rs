@@ -5,7 +5,7 @@ use crate::counter::Counter;
 use crate::domain::Domain;
 use crate::entry::{array, call, check_flags, set, structure, to_u64};
 use crate::memory::address_of;
-use crate::object::{Head, Held, Object, borrow, close, is_same, publish};
+use crate::object::{Head, Held, Object, borrow, close_object, is_same, object, publish};
 use crate::sys::{
     EBADFLAGS, EDOMAIN, EINVAL, ENOKEY, ENOSYS, EOPNOTSUPP, FI_CLASS_CNTR, FI_CLASS_MR, FI_ENABLE,
     FI_HMEM_SYSTEM, FI_MORE, FI_READ, FI_RECV, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND,
@@ -27,23 +27,11 @@ struct Region {
     key: u64,
 }
 
-static FID: FiOps = FiOps { close: close_region, bind, control, ..FiOps::NONE };
+static FID: FiOps = FiOps { close: close_object::<Region>, bind, control, ..FiOps::NONE };
 /// Functions of a domain that register memory.
 pub(crate) static MEMORY: FiOpsMr = FiOpsMr { reg, regv, regattr, ..FiOpsMr::NONE };
 
-// SAFETY: `repr(C)`, and the first field is the head with the structure of this class.
-unsafe impl Object for Region {
-    type Raw = FidMr;
-    const CLASS: usize = FI_CLASS_MR;
-
-    fn operations() -> *const FiOps {
-        &raw const FID
-    }
-
-    fn head(&self) -> &Head<FidMr> {
-        &self.head
-    }
-}
+object!(Region: FidMr, FI_CLASS_MR, FID);
 
 impl Drop for Region {
     fn drop(&mut self) {
@@ -172,10 +160,6 @@ unsafe extern "C" fn regattr(
             out,
         )
     })
-}
-
-unsafe extern "C" fn close_region(fid: *mut Fid) -> c_int {
-    call(|| close::<Region>(fid).map(|_| 0))
 }
 
 unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {

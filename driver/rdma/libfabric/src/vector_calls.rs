@@ -7,7 +7,7 @@ use crate::entry::{
 };
 use crate::events::EventQueue;
 use crate::memory::address_of;
-use crate::object::{Head, Held, Object, borrow, close, is_same, publish};
+use crate::object::{Head, Held, Object, borrow, close_object, is_same, object, publish};
 use crate::resolve::{resolve, successor};
 use crate::sys::{
     EBADFLAGS, EDOMAIN, EINVAL, ENOEQ, ENOSYS, FI_ADDR_NOTAVAIL, FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC,
@@ -21,7 +21,7 @@ use fpga_messages::Address;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-static FID: FiOps = FiOps { close: close_vector, bind, ..FiOps::NONE };
+static FID: FiOps = FiOps { close: close_object::<AddressVector>, bind, ..FiOps::NONE };
 static VECTOR: FiOpsAv = FiOpsAv { insert, insertsvc, insertsym, remove, lookup, straddr, ..FiOpsAv::NONE };
 
 /// Names without a node are those of this machine.
@@ -31,19 +31,7 @@ const FI_SYMMETRIC: u64 = 1 << 59;
 /// Maximum number of addresses in one call.
 const MAX_COUNT: usize = 1 << 24;
 
-// SAFETY: `repr(C)`, and the first field is the head with the structure of this class.
-unsafe impl Object for AddressVector {
-    type Raw = FidAv;
-    const CLASS: usize = FI_CLASS_AV;
-
-    fn operations() -> *const FiOps {
-        &raw const FID
-    }
-
-    fn head(&self) -> &Head<FidAv> {
-        &self.head
-    }
-}
+object!(AddressVector: FidAv, FI_CLASS_AV, FID);
 
 pub(crate) unsafe extern "C" fn open(
     domain: *mut FidDomain,
@@ -72,10 +60,6 @@ pub(crate) unsafe extern "C" fn open(
         set(out, publish(Arc::new(vector)))?;
         Ok(0)
     })
-}
-
-unsafe extern "C" fn close_vector(fid: *mut Fid) -> c_int {
-    call(|| close::<AddressVector>(fid).map(|_| 0))
 }
 
 unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {

@@ -1,48 +1,50 @@
 //! Attributes of endpoints.
 
+use super::structures;
 use core::ffi::{c_int, c_void};
 
-#[repr(C)]
-pub(crate) struct FiTxAttr {
-    pub(crate) caps: u64,
-    pub(crate) mode: u64,
-    pub(crate) op_flags: u64,
-    pub(crate) msg_order: u64,
-    pub(crate) comp_order: u64,
-    pub(crate) inject_size: usize,
-    pub(crate) size: usize,
-    pub(crate) iov_limit: usize,
-    pub(crate) rma_iov_limit: usize,
-    pub(crate) tclass: u32,
-}
+structures! {
+    FiTxAttr = fi_tx_attr {
+        caps: u64,
+        mode: u64,
+        op_flags: u64,
+        msg_order: u64,
+        comp_order: u64,
+        inject_size: usize,
+        size: usize,
+        iov_limit: usize,
+        rma_iov_limit: usize,
+        tclass: u32,
+    }
 
-#[repr(C)]
-pub(crate) struct FiRxAttr {
-    pub(crate) caps: u64,
-    pub(crate) mode: u64,
-    pub(crate) op_flags: u64,
-    pub(crate) msg_order: u64,
-    pub(crate) comp_order: u64,
-    pub(crate) total_buffered_recv: usize,
-    pub(crate) size: usize,
-    pub(crate) iov_limit: usize,
-}
+    FiRxAttr = fi_rx_attr {
+        caps: u64,
+        mode: u64,
+        op_flags: u64,
+        msg_order: u64,
+        comp_order: u64,
+        total_buffered_recv: usize,
+        size: usize,
+        iov_limit: usize,
+    }
 
-#[repr(C)]
-pub(crate) struct FiEpAttr {
-    pub(crate) r#type: c_int,
-    pub(crate) protocol: u32,
-    pub(crate) protocol_version: u32,
-    pub(crate) max_msg_size: usize,
-    pub(crate) msg_prefix_size: usize,
-    pub(crate) max_order_raw_size: usize,
-    pub(crate) max_order_war_size: usize,
-    pub(crate) max_order_waw_size: usize,
-    pub(crate) mem_tag_format: u64,
-    pub(crate) tx_ctx_cnt: usize,
-    pub(crate) rx_ctx_cnt: usize,
-    pub(crate) auth_key_size: usize,
-    pub(crate) auth_key: *mut u8,
-    /// Since 2.6.
-    pub(crate) xpu_ctx: *mut c_void,
+    FiEpAttr = fi_ep_attr {
+        r#type: c_int,
+        protocol: u32,
+        protocol_version: u32,
+        max_msg_size: usize,
+        msg_prefix_size: usize,
+        max_order_raw_size: usize,
+        max_order_war_size: usize,
+        max_order_waw_size: usize,
+        mem_tag_format: u64,
+        tx_ctx_cnt: usize,
+        rx_ctx_cnt: usize,
+        auth_key_size: usize,
+        auth_key: *mut u8,
+        @newer {
+            /// Since 2.6.
+            xpu_ctx: *mut c_void,
+        }
+    }
 }

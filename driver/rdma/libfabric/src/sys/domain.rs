@@ -5,77 +5,129 @@ use super::endpoint::FidEp;
 use super::events::{FiCntrAttr, FiCqAttr, FiEqAttr, FidCntr, FidCq, FidEq};
 use super::fid::Fid;
 use super::messages::FiAtomicAttr;
-use super::{NO_INT, operations};
+use super::{NO_INT, operations, structures};
 use core::ffi::{c_char, c_int, c_void};
 use libc::iovec;
 
-#[repr(C)]
-pub(crate) struct FiFabricAttr {
-    pub(crate) fabric: *mut FidFabric,
-    pub(crate) name: *mut c_char,
-    pub(crate) prov_name: *mut c_char,
-    pub(crate) prov_version: u32,
-    pub(crate) api_version: u32,
-}
+structures! {
+    FiFabricAttr = fi_fabric_attr {
+        fabric: *mut FidFabric,
+        name: *mut c_char,
+        prov_name: *mut c_char,
+        prov_version: u32,
+        api_version: u32,
+    }
 
-#[repr(C)]
-pub(crate) struct FiInfo {
-    pub(crate) next: *mut FiInfo,
-    pub(crate) caps: u64,
-    pub(crate) mode: u64,
-    pub(crate) addr_format: u32,
-    pub(crate) src_addrlen: usize,
-    pub(crate) dest_addrlen: usize,
-    pub(crate) src_addr: *mut c_void,
-    pub(crate) dest_addr: *mut c_void,
-    pub(crate) handle: *mut Fid,
-    pub(crate) tx_attr: *mut FiTxAttr,
-    pub(crate) rx_attr: *mut FiRxAttr,
-    pub(crate) ep_attr: *mut FiEpAttr,
-    pub(crate) domain_attr: *mut FiDomainAttr,
-    pub(crate) fabric_attr: *mut FiFabricAttr,
-    pub(crate) nic: *mut c_void,
-}
+    FiInfo = fi_info {
+        next: *mut FiInfo,
+        caps: u64,
+        mode: u64,
+        addr_format: u32,
+        src_addrlen: usize,
+        dest_addrlen: usize,
+        src_addr: *mut c_void,
+        dest_addr: *mut c_void,
+        handle: *mut Fid,
+        tx_attr: *mut FiTxAttr,
+        rx_attr: *mut FiRxAttr,
+        ep_attr: *mut FiEpAttr,
+        domain_attr: *mut FiDomainAttr,
+        fabric_attr: *mut FiFabricAttr,
+        nic: *mut c_void,
+    }
 
-#[repr(C)]
-pub(crate) struct FiDomainAttr {
-    pub(crate) domain: *mut FidDomain,
-    pub(crate) name: *mut c_char,
-    pub(crate) threading: c_int,
-    pub(crate) control_progress: c_int,
-    pub(crate) data_progress: c_int,
-    pub(crate) resource_mgmt: c_int,
-    pub(crate) av_type: c_int,
-    pub(crate) mr_mode: c_int,
-    pub(crate) mr_key_size: usize,
-    pub(crate) cq_data_size: usize,
-    pub(crate) cq_cnt: usize,
-    pub(crate) ep_cnt: usize,
-    pub(crate) tx_ctx_cnt: usize,
-    pub(crate) rx_ctx_cnt: usize,
-    pub(crate) max_ep_tx_ctx: usize,
-    pub(crate) max_ep_rx_ctx: usize,
-    pub(crate) max_ep_stx_ctx: usize,
-    pub(crate) max_ep_srx_ctx: usize,
-    pub(crate) cntr_cnt: usize,
-    pub(crate) mr_iov_limit: usize,
-    pub(crate) caps: u64,
-    pub(crate) mode: u64,
-    pub(crate) auth_key: *mut u8,
-    pub(crate) auth_key_size: usize,
-    pub(crate) max_err_data: usize,
-    pub(crate) mr_cnt: usize,
-    pub(crate) tclass: u32,
-    /// This and the following fields: since 1.20 and later.
-    pub(crate) max_ep_auth_key: usize,
-    pub(crate) max_group_id: u32,
-    pub(crate) max_cntr_value: u64,
-    pub(crate) max_err_cntr_value: u64,
-    pub(crate) max_xpu_ctx_cnt: usize,
+    FiDomainAttr = fi_domain_attr {
+        domain: *mut FidDomain,
+        name: *mut c_char,
+        threading: c_int,
+        control_progress: c_int,
+        data_progress: c_int,
+        resource_mgmt: c_int,
+        av_type: c_int,
+        mr_mode: c_int,
+        mr_key_size: usize,
+        cq_data_size: usize,
+        cq_cnt: usize,
+        ep_cnt: usize,
+        tx_ctx_cnt: usize,
+        rx_ctx_cnt: usize,
+        max_ep_tx_ctx: usize,
+        max_ep_rx_ctx: usize,
+        max_ep_stx_ctx: usize,
+        max_ep_srx_ctx: usize,
+        cntr_cnt: usize,
+        mr_iov_limit: usize,
+        caps: u64,
+        mode: u64,
+        auth_key: *mut u8,
+        auth_key_size: usize,
+        max_err_data: usize,
+        mr_cnt: usize,
+        tclass: u32,
+        @newer {
+            /// This and the following fields: since 1.20 and later.
+            max_ep_auth_key: usize,
+            max_group_id: u32,
+            max_cntr_value: u64,
+            max_err_cntr_value: u64,
+            max_xpu_ctx_cnt: usize,
+        }
+    }
+
+    FidFabric = fid_fabric { fid: Fid, ops: *const FiOpsFabric, api_version: u32, }
+
+    FidDomain = fid_domain { fid: Fid, ops: *const FiOpsDomain, mr: *const FiOpsMr, }
+
+    FiAvAttr = fi_av_attr {
+        r#type: c_int,
+        rx_ctx_bits: c_int,
+        count: usize,
+        ep_per_node: usize,
+        name: *const c_char,
+        map_addr: *mut c_void,
+        flags: u64,
+    }
+
+    FidAv = fid_av { fid: Fid, ops: *const FiOpsAv, }
+
+    FidMr = fid_mr { fid: Fid, mem_desc: *mut c_void, key: u64, }
+
+    /// Fields up to those of version 1.17.
+    FiMrAttr = fi_mr_attr {
+        mr_iov: *const iovec,
+        iov_count: usize,
+        access: u64,
+        offset: u64,
+        requested_key: u64,
+        context: *mut c_void,
+        auth_key_size: usize,
+        auth_key: *mut u8,
+        iface: c_int,
+        device: u64,
+    }
+
+    /// Description of a provider for the library.
+    FiProvider = fi_provider {
+        version: u32,
+        fi_version: u32,
+        /// The library's.
+        context: [*mut c_void; 4],
+        name: *const c_char,
+        getinfo: unsafe extern "C" fn(
+            u32,
+            *const c_char,
+            *const c_char,
+            u64,
+            *const FiInfo,
+            *mut *mut FiInfo,
+        ) -> c_int,
+        fabric: unsafe extern "C" fn(*mut FiFabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int,
+        cleanup: unsafe extern "C" fn(),
+    }
 }
 
 operations! {
-    FiOpsFabric {
+    FiOpsFabric = fi_ops_fabric {
         domain(*mut FidFabric, *mut FiInfo, *mut *mut FidDomain, *mut c_void) -> c_int = NO_INT;
         passive_ep(*mut FidFabric, *mut FiInfo, *mut *mut c_void, *mut c_void) -> c_int = NO_INT;
         eq_open(*mut FidFabric, *mut FiEqAttr, *mut *mut FidEq, *mut c_void) -> c_int = NO_INT;
@@ -83,17 +135,8 @@ operations! {
         trywait(*mut FidFabric, *mut *mut Fid, c_int) -> c_int = NO_INT;
         domain2(*mut FidFabric, *mut FiInfo, *mut *mut FidDomain, u64, *mut c_void) -> c_int = NO_INT;
     }
-}
 
-#[repr(C)]
-pub(crate) struct FidFabric {
-    pub(crate) fid: Fid,
-    pub(crate) ops: *const FiOpsFabric,
-    pub(crate) api_version: u32,
-}
-
-operations! {
-    FiOpsDomain {
+    FiOpsDomain = fi_ops_domain {
         av_open(*mut FidDomain, *mut FiAvAttr, *mut *mut FidAv, *mut c_void) -> c_int = NO_INT;
         cq_open(*mut FidDomain, *mut FiCqAttr, *mut *mut FidCq, *mut c_void) -> c_int = NO_INT;
         endpoint(*mut FidDomain, *mut FiInfo, *mut *mut FidEp, *mut c_void) -> c_int = NO_INT;
@@ -105,38 +148,18 @@ operations! {
         query_atomic(*mut FidDomain, c_int, c_int, *mut FiAtomicAttr, u64) -> c_int = NO_INT;
         query_collective(*mut FidDomain, c_int, *mut c_void, u64) -> c_int = NO_INT;
         endpoint2(*mut FidDomain, *mut FiInfo, *mut *mut FidEp, u64, *mut c_void) -> c_int = NO_INT;
-        xpu_ctx(*mut FidDomain, *mut c_void, *mut *mut c_void, *mut c_void) -> c_int = NO_INT;
+        @newer {
+            xpu_ctx(*mut FidDomain, *mut c_void, *mut *mut c_void, *mut c_void) -> c_int = NO_INT;
+        }
     }
-}
 
-operations! {
-    FiOpsMr {
+    FiOpsMr = fi_ops_mr {
         reg(*mut Fid, *const c_void, usize, u64, u64, u64, u64, *mut *mut FidMr, *mut c_void) -> c_int = NO_INT;
         regv(*mut Fid, *const iovec, usize, u64, u64, u64, u64, *mut *mut FidMr, *mut c_void) -> c_int = NO_INT;
         regattr(*mut Fid, *const FiMrAttr, u64, *mut *mut FidMr) -> c_int = NO_INT;
     }
-}
 
-#[repr(C)]
-pub(crate) struct FidDomain {
-    pub(crate) fid: Fid,
-    pub(crate) ops: *const FiOpsDomain,
-    pub(crate) mr: *const FiOpsMr,
-}
-
-#[repr(C)]
-pub(crate) struct FiAvAttr {
-    pub(crate) r#type: c_int,
-    pub(crate) rx_ctx_bits: c_int,
-    pub(crate) count: usize,
-    pub(crate) ep_per_node: usize,
-    pub(crate) name: *const c_char,
-    pub(crate) map_addr: *mut c_void,
-    pub(crate) flags: u64,
-}
-
-operations! {
-    FiOpsAv {
+    FiOpsAv = fi_ops_av {
         insert(*mut FidAv, *const c_void, usize, *mut u64, u64, *mut c_void) -> c_int = NO_INT;
         insertsvc(*mut FidAv, *const c_char, *const c_char, *mut u64, u64, *mut c_void) -> c_int = NO_INT;
         insertsym(*mut FidAv, *const c_char, usize, *const c_char, usize, *mut u64, u64, *mut c_void) -> c_int = NO_INT;
@@ -144,57 +167,11 @@ operations! {
         lookup(*mut FidAv, u64, *mut c_void, *mut usize) -> c_int = NO_INT;
         straddr(*mut FidAv, *const c_void, *mut c_char, *mut usize) -> *const c_char = core::ptr::null();
         av_set(*mut FidAv, *mut c_void, *mut *mut c_void, *mut c_void) -> c_int = NO_INT;
-        insert_auth_key(*mut FidAv, *const c_void, usize, *mut u64, u64) -> c_int = NO_INT;
-        lookup_auth_key(*mut FidAv, u64, *mut c_void, *mut usize) -> c_int = NO_INT;
-        set_user_id(*mut FidAv, u64, u64, u64) -> c_int = NO_INT;
-        lookup2(*mut FidAv, u64, *mut c_void, *mut usize, u64, *mut c_void) -> c_int = NO_INT;
+        @newer {
+            insert_auth_key(*mut FidAv, *const c_void, usize, *mut u64, u64) -> c_int = NO_INT;
+            lookup_auth_key(*mut FidAv, u64, *mut c_void, *mut usize) -> c_int = NO_INT;
+            set_user_id(*mut FidAv, u64, u64, u64) -> c_int = NO_INT;
+            lookup2(*mut FidAv, u64, *mut c_void, *mut usize, u64, *mut c_void) -> c_int = NO_INT;
+        }
     }
-}
-
-#[repr(C)]
-pub(crate) struct FidAv {
-    pub(crate) fid: Fid,
-    pub(crate) ops: *const FiOpsAv,
-}
-
-#[repr(C)]
-pub(crate) struct FidMr {
-    pub(crate) fid: Fid,
-    pub(crate) mem_desc: *mut c_void,
-    pub(crate) key: u64,
-}
-
-/// Fields up to those of version 1.17.
-#[repr(C)]
-pub(crate) struct FiMrAttr {
-    pub(crate) mr_iov: *const iovec,
-    pub(crate) iov_count: usize,
-    pub(crate) access: u64,
-    pub(crate) offset: u64,
-    pub(crate) requested_key: u64,
-    pub(crate) context: *mut c_void,
-    pub(crate) auth_key_size: usize,
-    pub(crate) auth_key: *mut u8,
-    pub(crate) iface: c_int,
-    pub(crate) device: u64,
-}
-
-/// Description of a provider for the library.
-#[repr(C)]
-pub(crate) struct FiProvider {
-    pub(crate) version: u32,
-    pub(crate) fi_version: u32,
-    /// The library's.
-    pub(crate) context: [*mut c_void; 4],
-    pub(crate) name: *const c_char,
-    pub(crate) getinfo: unsafe extern "C" fn(
-        u32,
-        *const c_char,
-        *const c_char,
-        u64,
-        *const FiInfo,
-        *mut *mut FiInfo,
-    ) -> c_int,
-    pub(crate) fabric: unsafe extern "C" fn(*mut FiFabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int,
-    pub(crate) cleanup: unsafe extern "C" fn(),
 }

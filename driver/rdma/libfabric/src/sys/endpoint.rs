@@ -3,12 +3,25 @@
 use super::attributes::{FiRxAttr, FiTxAttr};
 use super::fid::Fid;
 use super::messages::{FiIoc, FiMsg, FiMsgAtomic, FiMsgRma, FiMsgTagged};
-use super::{NO_INT, NO_SIZE, operations};
+use super::{NO_INT, NO_SIZE, operations, structures};
 use core::ffi::{c_int, c_void};
 use libc::iovec;
 
+structures! {
+    FidEp = fid_ep {
+        fid: Fid,
+        ops: *const FiOpsEp,
+        cm: *const FiOpsCm,
+        msg: *const FiOpsMsg,
+        rma: *const FiOpsRma,
+        tagged: *const FiOpsTagged,
+        atomic: *const FiOpsAtomic,
+        collective: *const FiOpsCollective,
+    }
+}
+
 operations! {
-    FiOpsEp {
+    FiOpsEp = fi_ops_ep {
         cancel(*mut Fid, *mut c_void) -> isize = NO_SIZE;
         getopt(*mut Fid, c_int, c_int, *mut c_void, *mut usize) -> c_int = NO_INT;
         setopt(*mut Fid, c_int, c_int, *const c_void, usize) -> c_int = NO_INT;
@@ -16,12 +29,12 @@ operations! {
         rx_ctx(*mut FidEp, c_int, *mut FiRxAttr, *mut *mut FidEp, *mut c_void) -> c_int = NO_INT;
         rx_size_left(*mut FidEp) -> isize = NO_SIZE;
         tx_size_left(*mut FidEp) -> isize = NO_SIZE;
-        export_xpu(*mut FidEp, u64, *mut c_void) -> c_int = NO_INT;
+        @newer {
+            export_xpu(*mut FidEp, u64, *mut c_void) -> c_int = NO_INT;
+        }
     }
-}
 
-operations! {
-    FiOpsCm {
+    FiOpsCm = fi_ops_cm {
         setname(*mut Fid, *mut c_void, usize) -> c_int = NO_INT;
         getname(*mut Fid, *mut c_void, *mut usize) -> c_int = NO_INT;
         getpeer(*mut FidEp, *mut c_void, *mut usize) -> c_int = NO_INT;
@@ -32,10 +45,8 @@ operations! {
         shutdown(*mut FidEp, u64) -> c_int = NO_INT;
         join(*mut FidEp, *const c_void, u64, *mut *mut c_void, *mut c_void) -> c_int = NO_INT;
     }
-}
 
-operations! {
-    FiOpsMsg {
+    FiOpsMsg = fi_ops_msg {
         recv(*mut FidEp, *mut c_void, usize, *mut c_void, u64, *mut c_void) -> isize = NO_SIZE;
         recvv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, *mut c_void) -> isize = NO_SIZE;
         recvmsg(*mut FidEp, *const FiMsg, u64) -> isize = NO_SIZE;
@@ -46,10 +57,8 @@ operations! {
         senddata(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, *mut c_void) -> isize = NO_SIZE;
         injectdata(*mut FidEp, *const c_void, usize, u64, u64) -> isize = NO_SIZE;
     }
-}
 
-operations! {
-    FiOpsCollective {
+    FiOpsCollective = fi_ops_collective {
         barrier(*mut FidEp, u64, *mut c_void) -> isize = NO_SIZE;
         broadcast(*mut FidEp, *mut c_void, usize, *mut c_void, u64, u64, c_int, u64, *mut c_void) -> isize = NO_SIZE;
         alltoall(*mut FidEp, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, u64, *mut c_void) -> isize = NO_SIZE;
@@ -62,10 +71,8 @@ operations! {
         msg(*mut FidEp, *const c_void, *mut c_void, *mut *mut c_void, usize, u64) -> isize = NO_SIZE;
         barrier2(*mut FidEp, u64, u64, *mut c_void) -> isize = NO_SIZE;
     }
-}
 
-operations! {
-    FiOpsTagged {
+    FiOpsTagged = fi_ops_tagged {
         recv(*mut FidEp, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
         recvv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
         recvmsg(*mut FidEp, *const FiMsgTagged, u64) -> isize = NO_SIZE;
@@ -76,10 +83,8 @@ operations! {
         senddata(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
         injectdata(*mut FidEp, *const c_void, usize, u64, u64, u64) -> isize = NO_SIZE;
     }
-}
 
-operations! {
-    FiOpsRma {
+    FiOpsRma = fi_ops_rma {
         read(*mut FidEp, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
         readv(*mut FidEp, *const iovec, *mut *mut c_void, usize, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
         readmsg(*mut FidEp, *const FiMsgRma, u64) -> isize = NO_SIZE;
@@ -90,10 +95,8 @@ operations! {
         writedata(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, u64, *mut c_void) -> isize = NO_SIZE;
         injectdata(*mut FidEp, *const c_void, usize, u64, u64, u64, u64) -> isize = NO_SIZE;
     }
-}
 
-operations! {
-    FiOpsAtomic {
+    FiOpsAtomic = fi_ops_atomic {
         write(*mut FidEp, *const c_void, usize, *mut c_void, u64, u64, u64, c_int, c_int, *mut c_void) -> isize = NO_SIZE;
         writev(*mut FidEp, *const FiIoc, *mut *mut c_void, usize, u64, u64, u64, c_int, c_int, *mut c_void) -> isize = NO_SIZE;
         writemsg(*mut FidEp, *const FiMsgAtomic, u64) -> isize = NO_SIZE;
@@ -108,16 +111,4 @@ operations! {
         readwritevalid(*mut FidEp, c_int, c_int, *mut usize) -> c_int = NO_INT;
         compwritevalid(*mut FidEp, c_int, c_int, *mut usize) -> c_int = NO_INT;
     }
-}
-
-#[repr(C)]
-pub(crate) struct FidEp {
-    pub(crate) fid: Fid,
-    pub(crate) ops: *const FiOpsEp,
-    pub(crate) cm: *const FiOpsCm,
-    pub(crate) msg: *const FiOpsMsg,
-    pub(crate) rma: *const FiOpsRma,
-    pub(crate) tagged: *const FiOpsTagged,
-    pub(crate) atomic: *const FiOpsAtomic,
-    pub(crate) collective: *const FiOpsCollective,
 }

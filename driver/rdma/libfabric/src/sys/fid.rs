@@ -1,18 +1,17 @@
 //! Head of all objects.
 
-use super::{NO_INT, operations};
+use super::{NO_INT, operations, structures};
 use core::ffi::{c_char, c_int, c_void};
 
-/// Head of each object.
-#[repr(C)]
-pub(crate) struct Fid {
-    pub(crate) fclass: usize,
-    pub(crate) context: *mut c_void,
-    pub(crate) ops: *const FiOps,
+structures! {
+    /// Head of each object.
+    Fid = fid { fclass: usize, context: *mut c_void, ops: *const FiOps, }
+
+    FiAlias = fi_alias { fid: *mut *mut Fid, flags: u64, }
 }
 
 operations! {
-    FiOps {
+    FiOps = fi_ops {
         close(*mut Fid) -> c_int = NO_INT;
         bind(*mut Fid, *mut Fid, u64) -> c_int = NO_INT;
         control(*mut Fid, c_int, *mut c_void) -> c_int = NO_INT;
@@ -20,10 +19,4 @@ operations! {
         tostr(*const Fid, *mut c_char, usize) -> c_int = NO_INT;
         ops_set(*mut Fid, *const c_char, u64, *mut c_void, *mut c_void) -> c_int = NO_INT;
     }
-}
-
-#[repr(C)]
-pub(crate) struct FiAlias {
-    pub(crate) fid: *mut *mut Fid,
-    pub(crate) flags: u64,
 }

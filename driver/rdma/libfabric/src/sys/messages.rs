@@ -1,78 +1,59 @@
 //! Descriptions of single operations: messages, access to remote memory, atomic operations.
 
+use super::structures;
 use core::ffi::{c_int, c_void};
 use libc::iovec;
 
-#[repr(C)]
-pub(crate) struct FiMsg {
-    pub(crate) msg_iov: *const iovec,
-    pub(crate) desc: *mut *mut c_void,
-    pub(crate) iov_count: usize,
-    pub(crate) addr: u64,
-    pub(crate) context: *mut c_void,
-    pub(crate) data: u64,
-}
+structures! {
+    FiMsg = fi_msg {
+        msg_iov: *const iovec,
+        desc: *mut *mut c_void,
+        iov_count: usize,
+        addr: u64,
+        context: *mut c_void,
+        data: u64,
+    }
 
-#[repr(C)]
-pub(crate) struct FiMsgTagged {
-    pub(crate) msg_iov: *const iovec,
-    pub(crate) desc: *mut *mut c_void,
-    pub(crate) iov_count: usize,
-    pub(crate) addr: u64,
-    pub(crate) tag: u64,
-    pub(crate) ignore: u64,
-    pub(crate) context: *mut c_void,
-    pub(crate) data: u64,
-}
+    FiMsgTagged = fi_msg_tagged {
+        msg_iov: *const iovec,
+        desc: *mut *mut c_void,
+        iov_count: usize,
+        addr: u64,
+        tag: u64,
+        ignore: u64,
+        context: *mut c_void,
+        data: u64,
+    }
 
-#[repr(C)]
-pub(crate) struct FiRmaIov {
-    pub(crate) addr: u64,
-    pub(crate) len: usize,
-    pub(crate) key: u64,
-}
+    FiRmaIov = fi_rma_iov { addr: u64, len: usize, key: u64, }
 
-#[repr(C)]
-pub(crate) struct FiMsgRma {
-    pub(crate) msg_iov: *const iovec,
-    pub(crate) desc: *mut *mut c_void,
-    pub(crate) iov_count: usize,
-    pub(crate) addr: u64,
-    pub(crate) rma_iov: *const FiRmaIov,
-    pub(crate) rma_iov_count: usize,
-    pub(crate) context: *mut c_void,
-    pub(crate) data: u64,
-}
+    FiMsgRma = fi_msg_rma {
+        msg_iov: *const iovec,
+        desc: *mut *mut c_void,
+        iov_count: usize,
+        addr: u64,
+        rma_iov: *const FiRmaIov,
+        rma_iov_count: usize,
+        context: *mut c_void,
+        data: u64,
+    }
 
-#[repr(C)]
-pub(crate) struct FiIoc {
-    pub(crate) addr: *mut c_void,
-    pub(crate) count: usize,
-}
+    FiIoc = fi_ioc { addr: *mut c_void, count: usize, }
 
-#[repr(C)]
-pub(crate) struct FiRmaIoc {
-    pub(crate) addr: u64,
-    pub(crate) count: usize,
-    pub(crate) key: u64,
-}
+    FiRmaIoc = fi_rma_ioc { addr: u64, count: usize, key: u64, }
 
-#[repr(C)]
-pub(crate) struct FiAtomicAttr {
-    pub(crate) count: usize,
-    pub(crate) size: usize,
-}
+    FiAtomicAttr = fi_atomic_attr { count: usize, size: usize, }
 
-#[repr(C)]
-pub(crate) struct FiMsgAtomic {
-    pub(crate) msg_iov: *const FiIoc,
-    pub(crate) desc: *mut *mut c_void,
-    pub(crate) iov_count: usize,
-    pub(crate) addr: u64,
-    pub(crate) rma_iov: *const FiRmaIoc,
-    pub(crate) rma_iov_count: usize,
-    pub(crate) datatype: c_int,
-    pub(crate) op: c_int,
-    pub(crate) context: *mut c_void,
-    pub(crate) data: u64,
+    FiMsgAtomic = fi_msg_atomic {
+        msg_iov: *const FiIoc,
+        desc: *mut *mut c_void,
+        iov_count: usize,
+        addr: u64,
+        rma_iov: *const FiRmaIoc,
+        rma_iov_count: usize,
+        datatype: c_int,
+        op: c_int,
+        context: *mut c_void,
+        data: u64,
+    }
 }
