@@ -2,10 +2,9 @@
 
 use crate::code::Code;
 use crate::endpoint::Endpoint;
-use crate::endpoint_core::posted;
 use crate::entry::{array, calls, structure, to_u64};
 use crate::object::borrow;
-use crate::posting::{Flags, Posting, Transmission, one, several};
+use crate::posting::{Flags, Transmission, one, several};
 use crate::sys::{EINVAL, FI_READ, FI_RMA, FI_WRITE, FiMsgRma, FiOpsRma, FidEp};
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -24,7 +23,7 @@ pub(crate) static ACCESS: FiOpsRma = FiOpsRma {
     ..FiOpsRma::NONE
 };
 
-/// Access that a program asks for.
+/// Requested access.
 struct Access {
     data: HostRanges,
     peer: u64,
@@ -49,15 +48,11 @@ fn access(endpoint: *mut FidEp, kind: CompletionKind, access: &Access) -> Result
     let remote = RemoteRange { address, length: data.length(), key };
     endpoint.core.post(|state| {
         let peer = state.peer(peer)?;
-        let Posting { data, complete, token, slot } = transmission.prepare(endpoint, state, data)?;
         let immediate = has_data.then_some(immediate);
-        let request = AccessRequest { peer, data, remote, immediate, complete, token };
-        let engine = state.engine()?;
-        let result = posted(if is_read { engine.read(&request) } else { engine.write(&request) });
-        if result.is_err() && slot != 0 {
-            state.staging.release(slot);
-        }
-        result
+        transmission.prepare(endpoint, state, data)?.post(state, |engine, data, complete, token| {
+            let request = AccessRequest { peer, data, remote, immediate, complete, token };
+            if is_read { engine.read(&request) } else { engine.write(&request) }
+        })
     })
 }
 

@@ -4,11 +4,10 @@ use crate::atomic_unit::{AtomicKind, value_size};
 use crate::code::Code;
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
-use crate::endpoint_core::posted;
 use crate::entry::{array, call, calls, check_flags, set, structure, to_u64};
 use crate::info::MAX_ATOMIC;
 use crate::object::borrow;
-use crate::posting::{Flags, Posting, Transmission, values};
+use crate::posting::{Flags, Transmission, values};
 use crate::sys::{
     EBADFLAGS, EINVAL, EOPNOTSUPP, FI_ATOMIC, FI_ATOMIC_READ, FI_READ, FI_WRITE, FiAtomicAttr, FiIoc,
     FiMsgAtomic, FiOpsAtomic, FidDomain, FidEp,
@@ -40,7 +39,7 @@ const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 /// Maximum number of ranges of one operand.
 const MAX_PARTS: usize = fpga_messages::MAX_RANGES;
 
-/// Ranges of one operand: start and number of values.
+/// Ranges of one operand: address, and number of values.
 #[derive(Clone, Copy)]
 struct Parts {
     parts: [(*const c_void, usize); MAX_PARTS],
@@ -64,8 +63,8 @@ impl Parts {
             return Err(EINVAL);
         }
         let mut all = Self::NONE;
-        for (place, range) in all.parts.iter_mut().zip(array(ranges, count)?) {
-            *place = (range.addr.cast_const(), range.count);
+        for (part, range) in all.parts.iter_mut().zip(array(ranges, count)?) {
+            *part = (range.addr.cast_const(), range.count);
             all.used += 1;
         }
         Ok(all)
@@ -76,7 +75,7 @@ impl Parts {
     }
 }
 
-/// Operation that a program asks for.
+/// Requested operation.
 struct Operation {
     call: AtomicKind,
     operand: Parts,
@@ -125,15 +124,19 @@ fn execute(endpoint: *mut FidEp, request: &Operation) -> Result<isize, Code> {
     let remote = RemoteRange { address: request.address, length, key: request.key };
     endpoint.core.post(|state| {
         let peer = state.peer(request.peer)?;
-        let Posting { data: operand, complete, token, slot } =
-            transmission.prepare(endpoint, state, operand)?;
-        let request =
-            AtomicRequest { peer, operation, datatype, remote, operand, compare, fetch, complete, token };
-        let result = posted(state.engine()?.atomic(&request));
-        if result.is_err() && slot != 0 {
-            state.staging.release(slot);
-        }
-        result
+        transmission.prepare(endpoint, state, operand)?.post(state, |engine, operand, complete, token| {
+            engine.atomic(&AtomicRequest {
+                peer,
+                operation,
+                datatype,
+                remote,
+                operand,
+                compare,
+                fetch,
+                complete,
+                token,
+            })
+        })
     })
 }
 

@@ -137,8 +137,8 @@ pub(crate) struct CoreOptions {
 /// Free space below which a buffer for several messages is returned, unless the program sets it.
 const MIN_MULTI_RECEIVE: usize = 4096;
 
-/// Maximum time for which closing an endpoint waits for its last messages.
-const MAX_CLOSE: Duration = Duration::from_secs(1);
+/// Maximum time for which closing an endpoint waits until its messages were sent.
+const MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 impl Core {
     pub(crate) fn new(domain: Held<Domain>, options: CoreOptions) -> Self {
@@ -239,7 +239,7 @@ impl Core {
         state.counters.all().for_each(|counter| visit(&counter.sources));
     }
 
-    /// Connects the enabled endpoint with its queues and counters.
+    /// Adds the enabled endpoint to the lists of its queues and counters, and of the domain's progress thread.
     pub(crate) fn attach(self: &Arc<Self>) {
         // The lists call the endpoint: outside of its lock.
         let (queues, counters) = self.lists();
@@ -472,7 +472,7 @@ fn report(failure: &Failure, reported: &mut Option<Failure>) {
 /// Lets an engine send what was accepted: programs may close an endpoint after injected messages without waiting for anything.
 fn finish(engine: &mut dyn Engine) {
     let start = Instant::now();
-    while engine.failure().is_none() && !engine.is_idle() && start.elapsed() < MAX_CLOSE {
+    while engine.failure().is_none() && !engine.is_idle() && start.elapsed() < MAX_CLOSE_WAIT {
         if engine.progress() == 0 {
             // The peer answers in its own time.
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Frame of each call: panics, results, pointers of the caller.
+//! What every function of the provider does around its body: catching panics, results, checked access to memory of the caller.
 
 use crate::code::Code;
 use crate::log;
@@ -7,18 +7,18 @@ use core::ffi::{CStr, c_char, c_int};
 use core::panic::Location;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Type of a call's result: a number from 0 on, or a negative error code.
-pub(crate) trait Answer {
+/// Result type of a function: 0 or more, or a negative error code.
+pub(crate) trait ReturnValue {
     fn from_code(code: Code) -> Self;
 }
 
-impl Answer for c_int {
+impl ReturnValue for c_int {
     fn from_code(code: Code) -> Self {
         -code.get()
     }
 }
 
-impl Answer for isize {
+impl ReturnValue for isize {
     fn from_code(code: Code) -> Self {
         // An `int` fits into `ssize_t` on all supported machines.
         Self::try_from(-code.get()).unwrap_or(-1)
@@ -28,7 +28,7 @@ impl Answer for isize {
 /// Runs the body of a call. A panic does not cross the boundary: it is the error `FI_EOTHER`.
 #[inline]
 #[track_caller]
-pub(crate) fn call<R: Answer>(body: impl FnOnce() -> Result<R, Code>) -> R {
+pub(crate) fn call<R: ReturnValue>(body: impl FnOnce() -> Result<R, Code>) -> R {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => result,
         Ok(Err(code)) => R::from_code(code),
@@ -36,7 +36,7 @@ pub(crate) fn call<R: Answer>(body: impl FnOnce() -> Result<R, Code>) -> R {
     }
 }
 
-/// Runs the body of a call that answers with a value of any kind; `otherwise` stands for all errors.
+/// Runs the body of a call whose result has no error codes; `otherwise` is returned after an error.
 #[inline]
 #[track_caller]
 pub(crate) fn call_or<R>(otherwise: R, body: impl FnOnce() -> Result<R, Code>) -> R {
@@ -51,8 +51,8 @@ pub(crate) fn call_or<R>(otherwise: R, body: impl FnOnce() -> Result<R, Code>) -
 }
 
 #[cold]
-fn panicked<R: Answer>(place: &Location<'_>) -> R {
-    log::warn(format_args!("the provider panicked in the call at {place}; report it"));
+fn panicked<R: ReturnValue>(location: &Location<'_>) -> R {
+    log::warn(format_args!("the provider panicked in the call at {location}; report it"));
     R::from_code(EOTHER)
 }
 
@@ -61,32 +61,32 @@ pub(crate) fn check_flags(flags: u64, known: u64, code: Code) -> Result<(), Code
     if flags & !known == 0 { Ok(()) } else { Err(code) }
 }
 
-/// Whether `pointer` can be that of a `T`.
-fn is_plausible<T>(pointer: *const T) -> bool {
+/// Whether `pointer` is not null and aligned.
+fn is_usable<T>(pointer: *const T) -> bool {
     !pointer.is_null() && pointer.is_aligned()
 }
 
-/// Structure of the caller.
+/// Returns the caller's structure.
 pub(crate) fn structure<'a, T>(pointer: *const T) -> Result<&'a T, Code> {
-    if !is_plausible(pointer) {
+    if !is_usable(pointer) {
         return Err(EINVAL);
     }
     // SAFETY: not null and aligned; the caller of libfabric guarantees that it is a T which no other thread changes during the call.
     Ok(unsafe { &*pointer })
 }
 
-/// Structure of the caller that may be missing.
+/// As [`structure`]; `None` for a null pointer.
 pub(crate) fn optional<'a, T>(pointer: *const T) -> Result<Option<&'a T>, Code> {
     if pointer.is_null() { Ok(None) } else { structure(pointer).map(Some) }
 }
 
-/// Array of the caller. `pointer` is not used for `count` 0.
+/// Returns the caller's array. `pointer` is ignored if `count` is 0.
 pub(crate) fn array<'a, T>(pointer: *const T, count: usize) -> Result<&'a [T], Code> {
     if count == 0 {
         return Ok(&[]);
     }
     let fits = count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
-    if !is_plausible(pointer) || !fits {
+    if !is_usable(pointer) || !fits {
         return Err(EINVAL);
     }
     // SAFETY: not null, aligned, no longer than an object can be; that there are `count` values is what the caller of libfabric promises.
@@ -95,7 +95,7 @@ pub(crate) fn array<'a, T>(pointer: *const T, count: usize) -> Result<&'a [T], C
 
 /// Writes `value` to an out parameter.
 pub(crate) fn set<T>(pointer: *mut T, value: T) -> Result<(), Code> {
-    if !is_plausible(pointer) {
+    if !is_usable(pointer) {
         return Err(EINVAL);
     }
     // SAFETY: not null and aligned; that it is the caller's memory for a T is what the caller of libfabric promises.
@@ -103,7 +103,7 @@ pub(crate) fn set<T>(pointer: *mut T, value: T) -> Result<(), Code> {
     Ok(())
 }
 
-/// Value of an in-out parameter.
+/// Reads an in-out parameter.
 pub(crate) fn get<T: Copy>(pointer: *const T) -> Result<T, Code> {
     structure(pointer).copied()
 }
@@ -113,7 +113,7 @@ pub(crate) fn set_element<T>(pointer: *mut T, index: usize, value: T) -> Result<
     set(pointer.wrapping_add(index), value)
 }
 
-/// Text of the caller; `None` for a null pointer.
+/// Returns the caller's text; `None` for a null pointer.
 pub(crate) fn text<'a>(pointer: *const c_char) -> Result<Option<&'a str>, Code> {
     if pointer.is_null() {
         return Ok(None);
@@ -144,7 +144,7 @@ pub(crate) fn copy_text(buffer: *mut c_char, length: usize, text: &str) -> Resul
     set(buffer.cast::<u8>().wrapping_add(cut.len()), 0)
 }
 
-/// Number of bytes or entries that fits into `size_t`: all supported machines have 64 bits.
+/// Converts a number of bytes or entries to `size_t`, which has 64 bits on all supported machines.
 pub(crate) fn to_size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -154,7 +154,7 @@ pub(crate) fn to_u64(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// Count as a result of a call.
+/// Converts a count to a result.
 pub(crate) fn to_count(number: usize) -> isize {
     isize::try_from(number).unwrap_or(isize::MAX)
 }

@@ -7,7 +7,7 @@ use crate::entry::{calls, check_flags, structure, to_u64};
 use crate::info::RX_FLAGS;
 use crate::memory::address_of;
 use crate::object::borrow;
-use crate::posting::{Flags, Posting, Transmission, one, several};
+use crate::posting::{Flags, Transmission, one, several};
 use crate::sys::{
     EBADFLAGS, EINVAL, FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MSG, FI_MULTI_RECV, FI_PEEK,
     FI_SEND, FI_TAGGED, FiOpsMsg, FidEp,
@@ -19,12 +19,12 @@ use fpga_messages::{CompletionKind, HostRanges, Peek, ReceiveRequest, SendReques
 pub(crate) static MESSAGES: FiOpsMsg =
     FiOpsMsg { recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata, ..FiOpsMsg::NONE };
 
-/// Message that a program sends.
+/// Message to send.
 pub(crate) struct Outgoing {
     pub(crate) data: HostRanges,
     pub(crate) peer: u64,
     pub(crate) tag: Option<u64>,
-    /// Immediate data; used if the flags or the call say that there is some.
+    /// Immediate data, if `has_immediate` or `FI_REMOTE_CQ_DATA`.
     pub(crate) immediate: u64,
     pub(crate) has_immediate: bool,
     pub(crate) flags: Flags,
@@ -41,17 +41,13 @@ pub(crate) fn send_message(endpoint: *mut FidEp, message: &Outgoing) -> Result<i
     let immediate = transmission.has_data(has_immediate)?.then_some(immediate);
     endpoint.core.post(|state| {
         let peer = state.peer(peer)?;
-        let Posting { data, complete, token, slot } = transmission.prepare(endpoint, state, data)?;
-        let result =
-            posted(state.engine()?.send(&SendRequest { peer, data, tag, immediate, complete, token }));
-        if result.is_err() && slot != 0 {
-            state.staging.release(slot);
-        }
-        result
+        transmission.prepare(endpoint, state, data)?.post(state, |engine, data, complete, token| {
+            engine.send(&SendRequest { peer, data, tag, immediate, complete, token })
+        })
     })
 }
 
-/// Buffer of a program.
+/// Receive buffer.
 pub(crate) struct Incoming {
     pub(crate) data: HostRanges,
     pub(crate) peer: u64,

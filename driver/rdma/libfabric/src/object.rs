@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Magic number of an open object.
 const OPEN: u32 = 0x6670_6761;
-/// Number of users of an object that is being closed.
+/// Value of `users` while the object is closed.
 const CLOSING: u32 = u32::MAX;
 
 /// First field of each object. `R` is the structure of the headers.
@@ -99,7 +99,7 @@ pub(crate) fn publish<T: Object>(object: Arc<T>) -> *mut T::Raw {
     Arc::into_raw(object).cast_mut().cast()
 }
 
-/// Object of the program's pointer.
+/// Returns the object of a program's pointer.
 #[inline]
 pub(crate) fn borrow<'a, T: Object, P>(pointer: *const P) -> Result<&'a T, Code> {
     let fid = pointer.cast::<Fid>();
@@ -119,21 +119,21 @@ pub(crate) fn borrow<'a, T: Object, P>(pointer: *const P) -> Result<&'a T, Code>
     }
     match object.head().process.check() {
         Ok(()) => Ok(object),
-        Err(other) => Err(of_other(other)),
+        Err(other) => Err(refuse_process(other)),
     }
 }
 
-/// Refuses an object of another process: a child after a fork changes nothing at the parent's card.
+/// Returns the error for an object that another process has made: a child after a fork must not use the parent's card.
 #[cold]
-fn of_other(other: OtherProcess) -> Code {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed) {
+fn refuse_process(other: OtherProcess) -> Code {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if !WARNED.swap(true, Ordering::Relaxed) {
         log::warn(format_args!("{other}; {}", other.help()));
     }
     EOPBADSTATE
 }
 
-/// Closes the program's object. Returns it for the last work with it.
+/// Ends the program's use of an object, and returns it.
 ///
 /// # Errors
 /// `FI_EBUSY` if other objects use it.

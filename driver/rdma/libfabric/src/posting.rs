@@ -1,8 +1,9 @@
-//! Common parts of posting: flags, ranges, and the time of completions.
+//! Flags, local ranges, and time of completion of operations that are posted.
 
 use crate::code::Code;
 use crate::endpoint::Endpoint;
-use crate::endpoint_core::{State, user};
+use crate::endpoint_core::{State, posted, user};
+use crate::engine::Engine;
 use crate::entry::{array, check_flags, to_u64};
 use crate::info::{MAX_ATOMIC, TX_FLAGS};
 use crate::memory::address_of;
@@ -11,7 +12,7 @@ use crate::sys::{
     FI_MATCH_COMPLETE, FI_REMOTE_CQ_DATA, FI_TRANSMIT_COMPLETE,
 };
 use core::ffi::c_void;
-use fpga_messages::{CompleteWhen, CompletionKind, HostRange, HostRanges, MAX_INJECT, Token};
+use fpga_messages::{CompleteWhen, CompletionKind, HostRange, HostRanges, MAX_INJECT, PostError, Token};
 use libc::iovec;
 
 /// Flags of the program that ask for a completion.
@@ -39,13 +40,29 @@ pub(crate) struct Transmission {
     pub(crate) context: *mut c_void,
 }
 
-/// Token and time of completion that the engine receives.
+/// Prepared operation: token and time of completion for the engine.
 pub(crate) struct Posting {
-    pub(crate) data: HostRanges,
-    pub(crate) complete: CompleteWhen,
-    pub(crate) token: Token,
-    /// Slot of the copied data, to be returned if the operation is not accepted.
-    pub(crate) slot: u64,
+    data: HostRanges,
+    complete: CompleteWhen,
+    token: Token,
+    /// Slot of the copied data plus one; 0 without a copy.
+    slot: u64,
+}
+
+impl Posting {
+    /// Posts the operation by `post`. The slot is released if the engine refuses it.
+    #[inline]
+    pub(crate) fn post(
+        self,
+        state: &mut State,
+        post: impl FnOnce(&mut dyn Engine, HostRanges, CompleteWhen, Token) -> Result<(), PostError>,
+    ) -> Result<(), Code> {
+        let result = posted(post(state.engine()?, self.data, self.complete, self.token));
+        if result.is_err() && self.slot != 0 {
+            state.staging.release(self.slot);
+        }
+        result
+    }
 }
 
 impl Transmission {
