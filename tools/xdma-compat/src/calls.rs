@@ -1,10 +1,10 @@
-//! Answers to system calls: which call is about which device file.
+//! Dispatch of supervised system calls by number.
 
 use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::files::{Object, OpenFile, is_event};
-use crate::filter::SYS_IO_PGETEVENTS;
+use crate::filter::{MOVES_DATA, SYS_IO_PGETEVENTS};
 use crate::foreign::X32;
 use crate::listener::{Answer, Call};
 use crate::memory::Memory;
@@ -15,22 +15,8 @@ use crate::walk::{CURRENT, Walk};
 
 /// `ioctl`s on descriptors, which the kernel executes itself (`asm-generic/ioctls.h`): FIOCLEX, FIONCLEX, FIONBIO, FIOASYNC.
 const OF_DESCRIPTORS: [u64; 4] = [0x5451, 0x5450, 0x5421, 0x5452];
-/// Calls that move data.
-const MOVES_DATA: [libc::c_long; 10] = [
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_pread64,
-    libc::SYS_pwrite64,
-    libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_preadv,
-    libc::SYS_pwritev,
-    libc::SYS_preadv2,
-    libc::SYS_pwritev2,
-];
-
 impl Supervisor {
-    /// Answers a call. `turn` is given up before the answer takes long.
+    /// Answers a call. `turn` is passed to another thread before the answer takes long.
     pub(crate) fn answer(&self, call: &Call, turn: &mut Turn<'_>) -> Answer {
         if call.is_foreign || call.number & X32 != 0 {
             return self.foreign(call);

@@ -17,11 +17,11 @@ use crate::memory::{Memory, Part};
 use crate::process::Wait;
 
 /// Bytes of a slot.
-const SLOT: usize = 256 << 10;
+const SLOT_BYTES: usize = 256 << 10;
 /// Number of slots.
 const SLOTS: usize = 4;
-/// A call that takes longer lets another thread of the supervisor receive calls meanwhile.
-const SHORT: Duration = Duration::from_micros(100);
+/// Maximum duration of a call during which no other thread of the supervisor receives calls.
+const MAX_SHORT_CALL: Duration = Duration::from_micros(100);
 /// Maximum length of a stream packet: what one descriptor can transfer (PG195, "Descriptors": 28 bits), rounded down to a page.
 const MAX_PACKET: u64 = (1 << 28) - 4096;
 
@@ -77,7 +77,7 @@ pub(crate) struct Channel {
     /// Every beat has the same card address (`IOCTL_XDMA_ADDRMODE_SET`).
     pub(crate) fixed: bool,
     engine: Option<Box<Engine>>,
-    /// Of a stream: rest of a packet that no program has got yet.
+    /// C2H stream: rest of a packet that no program has received yet.
     rest: VecDeque<u8>,
 }
 
@@ -95,7 +95,7 @@ struct Slot {
     length: usize,
 }
 
-/// Waits for a ticket, at first without giving up the turn to receive calls.
+/// Waits for a ticket. After [`MAX_SHORT_CALL`], another thread receives calls.
 macro_rules! wait_for {
     ($channel:expr, $ticket:expr, $request:expr, $is_interrupted:expr) => {{
         let begun = Instant::now();
@@ -104,7 +104,7 @@ macro_rules! wait_for {
             if $channel.has_ended($ticket) {
                 break;
             }
-            if begun.elapsed() <= SHORT {
+            if begun.elapsed() <= MAX_SHORT_CALL {
                 $channel.relax();
                 continue;
             }
@@ -204,12 +204,12 @@ impl Channel {
         result
     }
 
-    /// Whether bytes of a packet remain that no program has got yet.
+    /// Whether bytes of a packet remain that no program has received yet.
     pub(crate) fn has_rest(&self) -> bool {
         !self.rest.is_empty()
     }
 
-    /// Takes bytes that a program has got.
+    /// Removes bytes that a program has received.
     pub(crate) fn take_rest(&mut self, length: u64) {
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(self.rest.len());
         self.rest.drain(..length);
@@ -238,7 +238,7 @@ impl Channel {
         Ok(match (self.direction, card.info().xdma.stream) {
             (direction, false) => {
                 let mut channel = card.channel(direction, number, options).map_err(|error| failed(&error))?;
-                let memory = card.registered_memory(SLOT * SLOTS).map_err(|error| failed(&error))?;
+                let memory = card.registered_memory(SLOT_BYTES * SLOTS).map_err(|error| failed(&error))?;
                 let memory = channel.register_memory(memory).map_err(|refused| failed(&refused.error))?;
                 Engine::Memory(Mapped(channel, memory))
             }
@@ -269,7 +269,7 @@ impl Iterator for Chunks {
     type Item = Part;
 
     fn next(&mut self) -> Option<Part> {
-        let length = self.rest.length.min(SLOT as u64);
+        let length = self.rest.length.min(SLOT_BYTES as u64);
         let chunk = Part { address: self.rest.address, length };
         self.rest =
             Part { address: self.rest.address.wrapping_add(length), length: self.rest.length - length };
@@ -279,16 +279,19 @@ impl Iterator for Chunks {
 
 /// Slot number `number`, as far as `length` bytes need it.
 fn slot(number: usize, length: u64) -> Slot {
-    Slot { offset: number % SLOTS * SLOT, length: usize::try_from(length).unwrap_or(SLOT).min(SLOT) }
+    Slot {
+        offset: number % SLOTS * SLOT_BYTES,
+        length: usize::try_from(length).unwrap_or(SLOT_BYTES).min(SLOT_BYTES),
+    }
 }
 
 fn write(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, TransferError> {
-    let mut flying = VecDeque::with_capacity(SLOTS);
+    let mut in_flight = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {
         for (number, (chunk, card)) in chunks(request.parts, request.address).enumerate() {
-            if flying.len() == SLOTS
-                && let Some((ticket, length)) = flying.pop_front()
+            if in_flight.len() == SLOTS
+                && let Some((ticket, length)) = in_flight.pop_front()
             {
                 channel.end(ticket, request)?;
                 done += length;
@@ -299,9 +302,9 @@ fn write(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, Transfe
                 refused = Some(error);
                 break;
             }
-            flying.push_back((channel.start(slot, card)?, chunk.length));
+            in_flight.push_back((channel.start(slot, card)?, chunk.length));
         }
-        for (ticket, length) in flying.drain(..) {
+        for (ticket, length) in in_flight.drain(..) {
             channel.end(ticket, request)?;
             done += length;
         }
@@ -311,19 +314,19 @@ fn write(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, Transfe
 }
 
 fn read(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, TransferError> {
-    let mut flying: VecDeque<(Ticket, Slot, Part)> = VecDeque::with_capacity(SLOTS);
+    let mut in_flight: VecDeque<(Ticket, Slot, Part)> = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {
         let mut chunks = chunks(request.parts, request.address).enumerate();
         loop {
-            while flying.len() < SLOTS
+            while in_flight.len() < SLOTS
                 && refused.is_none()
                 && let Some((number, (chunk, card))) = chunks.next()
             {
                 let slot = slot(number, chunk.length);
-                flying.push_back((channel.start(slot, card)?, slot, chunk));
+                in_flight.push_back((channel.start(slot, card)?, slot, chunk));
             }
-            let Some((ticket, slot, chunk)) = flying.pop_front() else { return Ok(()) };
+            let Some((ticket, slot, chunk)) = in_flight.pop_front() else { return Ok(()) };
             channel.end(ticket, request)?;
             if refused.is_none() {
                 let bytes = channel.bytes(slot).ok_or(Errno::NOMEM)?;
@@ -390,7 +393,7 @@ fn receive(
                 rest.extend(packet.to_vec());
                 break;
             }
-            if begun.elapsed() <= SHORT {
+            if begun.elapsed() <= MAX_SHORT_CALL {
                 stream.relax();
                 continue;
             }

@@ -14,110 +14,47 @@ const ARCHITECTURE_AT: u32 = 4;
 /// Mark of the x32 interface in the number of a call.
 const X32: u32 = 0x4000_0000;
 
-/// System calls that stop for the supervisor's answer.
-pub(crate) const SUPERVISED: &[libc::c_long] = &[
-    // By descriptor.
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_pread64,
-    libc::SYS_pwrite64,
-    libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_preadv,
-    libc::SYS_pwritev,
-    libc::SYS_preadv2,
-    libc::SYS_pwritev2,
-    libc::SYS_lseek,
-    libc::SYS_ioctl,
-    libc::SYS_mmap,
-    libc::SYS_fstat,
-    libc::SYS_fsync,
-    libc::SYS_fdatasync,
-    libc::SYS_ftruncate,
-    libc::SYS_fallocate,
-    libc::SYS_fsetxattr,
-    libc::SYS_fcntl,
-    libc::SYS_flock,
-    libc::SYS_fchmod,
-    libc::SYS_fchown,
-    libc::SYS_sendfile,
-    libc::SYS_splice,
-    libc::SYS_tee,
-    libc::SYS_copy_file_range,
-    libc::SYS_getdents64,
-    libc::SYS_io_submit,
-    libc::SYS_io_getevents,
-    SYS_IO_PGETEVENTS,
-    libc::SYS_io_destroy,
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_prctl,
-    // By name.
-    libc::SYS_openat,
-    libc::SYS_openat2,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
-    libc::SYS_statfs,
-    libc::SYS_faccessat,
-    libc::SYS_faccessat2,
-    libc::SYS_fchmodat,
-    452,
-    libc::SYS_fchownat,
-    libc::SYS_utimensat,
-    libc::SYS_readlinkat,
-    libc::SYS_truncate,
-    libc::SYS_mkdirat,
-    libc::SYS_mknodat,
-    libc::SYS_symlinkat,
-    libc::SYS_linkat,
-    libc::SYS_unlinkat,
-    libc::SYS_renameat,
-    libc::SYS_renameat2,
-    libc::SYS_chdir,
-    libc::SYS_chroot,
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_getxattr,
-    libc::SYS_lgetxattr,
-    libc::SYS_listxattr,
-    libc::SYS_llistxattr,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_inotify_add_watch,
-    libc::SYS_name_to_handle_at,
-    libc::SYS_bind,
+/// Array of system call numbers.
+macro_rules! numbers {
+    ($($name:ident)*) => { &[$(libc::$name),*] };
+}
+
+/// System calls that move data.
+pub(crate) const MOVES_DATA: &[libc::c_long] = numbers![
+    SYS_read SYS_write SYS_pread64 SYS_pwrite64 SYS_readv SYS_writev SYS_preadv SYS_pwritev SYS_preadv2
+    SYS_pwritev2
 ];
 
-/// The same, of older architectures.
+/// Other system calls with descriptors that wait for the supervisor's answer.
+const BY_DESCRIPTOR: &[libc::c_long] = numbers![
+    SYS_lseek SYS_ioctl SYS_mmap SYS_fstat SYS_fsync SYS_fdatasync SYS_ftruncate SYS_fallocate
+    SYS_fsetxattr SYS_fcntl SYS_flock SYS_fchmod SYS_fchown SYS_sendfile SYS_splice SYS_tee
+    SYS_copy_file_range SYS_getdents64 SYS_io_submit SYS_io_getevents SYS_io_destroy SYS_io_uring_setup
+    SYS_io_uring_enter SYS_io_uring_register SYS_prctl
+];
+
+/// System calls with names that wait for the supervisor's answer.
+const BY_NAME: &[libc::c_long] = numbers![
+    SYS_openat SYS_openat2 SYS_newfstatat SYS_statx SYS_statfs SYS_faccessat SYS_faccessat2 SYS_fchmodat
+    SYS_fchownat SYS_utimensat SYS_readlinkat SYS_truncate SYS_mkdirat SYS_mknodat SYS_symlinkat
+    SYS_linkat SYS_unlinkat SYS_renameat SYS_renameat2 SYS_chdir SYS_chroot SYS_execve SYS_execveat
+    SYS_getxattr SYS_lgetxattr SYS_listxattr SYS_llistxattr SYS_setxattr SYS_lsetxattr SYS_removexattr
+    SYS_lremovexattr SYS_inotify_add_watch SYS_name_to_handle_at SYS_bind
+];
+
+/// Further system calls with names, of older architectures.
 #[cfg(target_arch = "x86_64")]
-const SUPERVISED_OLD: &[libc::c_long] = &[
-    libc::SYS_open,
-    libc::SYS_creat,
-    libc::SYS_stat,
-    libc::SYS_lstat,
-    libc::SYS_access,
-    libc::SYS_chmod,
-    libc::SYS_chown,
-    libc::SYS_lchown,
-    libc::SYS_utime,
-    libc::SYS_utimes,
-    libc::SYS_futimesat,
-    libc::SYS_readlink,
-    libc::SYS_mkdir,
-    libc::SYS_mknod,
-    libc::SYS_symlink,
-    libc::SYS_link,
-    libc::SYS_unlink,
-    libc::SYS_rmdir,
-    libc::SYS_rename,
+const BY_NAME_OLD: &[libc::c_long] = numbers![
+    SYS_open SYS_creat SYS_stat SYS_lstat SYS_access SYS_chmod SYS_chown SYS_lchown SYS_utime SYS_utimes
+    SYS_futimesat SYS_readlink SYS_mkdir SYS_mknod SYS_symlink SYS_link SYS_unlink SYS_rmdir SYS_rename
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const SUPERVISED_OLD: &[libc::c_long] = &[];
+const BY_NAME_OLD: &[libc::c_long] = &[];
 
-/// Not in the C library's table of all architectures.
+/// System calls that are not in the C library's tables of all architectures: `io_pgetevents` and `fchmodat2`.
+const OTHERS: &[libc::c_long] = &[SYS_IO_PGETEVENTS, SYS_FCHMODAT2];
+pub(crate) const SYS_FCHMODAT2: libc::c_long = 452;
+
 #[cfg(target_arch = "x86_64")]
 pub(crate) const SYS_IO_PGETEVENTS: libc::c_long = 333;
 #[cfg(target_arch = "aarch64")]
@@ -192,14 +129,20 @@ impl Foreign {
     }
 }
 
-/// The filter: calls of the three lists wait for the supervisor, all others are executed.
+/// System calls that wait for the supervisor's answer.
+fn supervised() -> impl Iterator<Item = libc::c_long> {
+    [MOVES_DATA, BY_DESCRIPTOR, BY_NAME, BY_NAME_OLD, OTHERS].into_iter().flatten().copied()
+}
+
+/// Returns the filter: supervised calls, and those of 32-bit and x32 programs that may name a device file, wait for the supervisor; all others are
+/// executed.
 pub(crate) fn program() -> Vec<sock_filter> {
     let statement = |code: u32, k| sock_filter { code: code_of(code), jt: 0, jf: 0, k };
     let jump = |test: u32, k, jt, jf| sock_filter { code: code_of(BPF_JMP | test | BPF_K), jt, jf, k };
     // No number has the sign bit or more than 32 bits; one that had would match no call.
     let word = |number: libc::c_long| u32::try_from(number).unwrap_or(u32::MAX);
     let foreign: Vec<u32> = FOREIGN.iter().chain(FOREIGN_OWN).map(|(number, _)| word(*number)).collect();
-    let own: Vec<u32> = SUPERVISED.iter().chain(SUPERVISED_OLD).map(|number| word(*number)).collect();
+    let own: Vec<u32> = supervised().map(word).collect();
     // Comparisons with the numbers, and the answers behind them.
     let list = |numbers: &[u32]| {
         let mut part = Vec::new();
@@ -264,7 +207,7 @@ mod tests {
         let verdict = |stops| if stops { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
         for number in 0..1000 {
             let call = libc::c_long::from(number);
-            let own = SUPERVISED.contains(&call) || SUPERVISED_OLD.contains(&call);
+            let own = supervised().any(|number| number == call);
             assert_eq!(result(ARCHITECTURE, number), verdict(own), "call {number}");
             // 32-bit programs, and the x32 interface.
             assert_eq!(

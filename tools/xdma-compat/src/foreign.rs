@@ -8,7 +8,7 @@ use crate::filter::Foreign;
 use crate::listener::{Answer, Call};
 use crate::process;
 use crate::server::Supervisor;
-use crate::walk::{CURRENT, Place, Rules};
+use crate::walk::{CURRENT, PathEnd, Rules};
 
 /// Mark of a call of the x32 interface in its number.
 pub(crate) const X32: libc::c_long = 0x4000_0000;
@@ -74,7 +74,7 @@ impl Supervisor {
             Ok(path) => path,
         };
         let rules = Rules { follow: true, ..Rules::default() };
-        Ok(self.walk(call)?.place(directory, &path, rules) != Place::Elsewhere)
+        Ok(self.walk(call)?.path_end(directory, &path, rules) != PathEnd::OtherFile)
     }
 
     /// `prctl`: a process that is not inspectable any more could not use its device files.

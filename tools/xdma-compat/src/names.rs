@@ -1,4 +1,4 @@
-//! Calls by name: what they do with a device file, a folder of links or a link in it.
+//! Calls with paths, on a device file, a folder of links or a link in it.
 //!
 //! Most calls are executed on the stand-in, which has an owner, a mode and times; the kernel checks their flags.
 
@@ -10,16 +10,16 @@ use rustix::fs::{AtFlags, CWD};
 use rustix::io::Errno;
 
 use crate::files::{Object, path_of};
+use crate::filter::SYS_FCHMODAT2;
 use crate::listener::{Answer, Call, last_error};
 use crate::node::DeviceFile;
 use crate::server::Supervisor;
 use crate::stat;
-use crate::walk::{CURRENT, Place, Rules};
+use crate::walk::{CURRENT, PathEnd, Rules};
 
 const NOFOLLOW: u64 = AtFlags::SYMLINK_NOFOLLOW.bits() as u64;
 const FOLLOW: u64 = AtFlags::SYMLINK_FOLLOW.bits() as u64;
 const EMPTY: u64 = AtFlags::EMPTY_PATH.bits() as u64;
-const CHMOD_WITH_FLAGS: c_long = 452;
 
 /// A name in a call.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,7 @@ struct Name {
     empty: bool,
 }
 
-/// Effect of a call on the file with its name.
+/// Operation of a call on the file that its path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Stat {
@@ -59,7 +59,7 @@ enum Action {
         group: u64,
         flags: u64,
     },
-    /// With the address and the unit of the times: nanoseconds, microseconds, seconds.
+    /// Change of times, which are at the address `at`.
     Times {
         at: u64,
         unit: Unit,
@@ -98,7 +98,7 @@ impl Supervisor {
         let names = names(call)?;
         for (name, action) in names.into_iter().flatten() {
             match self.named(call, name) {
-                Ok(Place::Elsewhere) => {}
+                Ok(PathEnd::OtherFile) => {}
                 Ok(place) => return Some(self.act(call, place, action)),
                 Err(answer) => return Some(answer),
             }
@@ -106,7 +106,7 @@ impl Supervisor {
         Some(Answer::Continue)
     }
 
-    fn named(&self, call: &Call, name: Name) -> Result<Place, Answer> {
+    fn named(&self, call: &Call, name: Name) -> Result<PathEnd, Answer> {
         let path = match self.memory(call).path(name.path) {
             Ok(path) => path,
             // `statx` and its relatives accept no path, too.
@@ -115,24 +115,24 @@ impl Supervisor {
         };
         if path.is_empty() {
             if !name.empty || name.directory & u64::from(u32::MAX) == CURRENT & u64::from(u32::MAX) {
-                return Ok(Place::Elsewhere);
+                return Ok(PathEnd::OtherFile);
             }
             let object = self.files.object(call.thread, name.directory);
             let object = object.map_err(|error| self.unreadable(call, error))?;
-            return Ok(object.map_or(Place::Elsewhere, Place::Object));
+            return Ok(object.map_or(PathEnd::OtherFile, PathEnd::Object));
         }
         let rules = Rules { follow: name.follow, ..Rules::default() };
         let walk = self.walk(call).map_err(|error| self.unreadable(call, error))?;
-        Ok(walk.place(name.directory, &path, rules))
+        Ok(walk.path_end(name.directory, &path, rules))
     }
 
-    fn act(&self, call: &Call, place: Place, action: Action) -> Answer {
+    fn act(&self, call: &Call, place: PathEnd, action: Action) -> Answer {
         let result = match place {
-            Place::Elsewhere => return Answer::Continue,
-            Place::Refused(error) => Err(error),
-            Place::Link(file) => self.on_link(call, file, action),
-            Place::Parent => self.on_parent(call, action),
-            Place::Object(object) => self.on_object(call, object, action),
+            PathEnd::OtherFile => return Answer::Continue,
+            PathEnd::Refused(error) => Err(error),
+            PathEnd::Link(file) => self.on_link(call, file, action),
+            PathEnd::Parent => self.on_parent(call, action),
+            PathEnd::Object(object) => self.on_object(call, object, action),
         };
         result.into()
     }
@@ -163,7 +163,7 @@ impl Supervisor {
         }
     }
 
-    /// Programs that list a folder of links ask for the status of the one above it.
+    /// Executes an action on the folder of device files, reached from a folder of links: programs that list a folder read its status.
     fn on_parent(&self, call: &Call, action: Action) -> Result<u64, Errno> {
         let memory = self.memory(call);
         match action {
@@ -201,7 +201,7 @@ impl Supervisor {
                 on_stand_in(&stand_in, libc::SYS_fchmodat, [mode.cast_signed(), 0, 0])
             }
             Action::Mode { mode, flags } => {
-                on_stand_in(&stand_in, CHMOD_WITH_FLAGS, [mode.cast_signed(), plain(flags), 0])
+                on_stand_in(&stand_in, SYS_FCHMODAT2, [mode.cast_signed(), plain(flags), 0])
             }
             Action::Owner { user, group, flags } => on_stand_in(
                 &stand_in,
@@ -277,7 +277,7 @@ fn names(call: &Call) -> Option<[Option<(Name, Action)>; 2]> {
         libc::SYS_faccessat => (at(a, b, true), Action::Access { mode: c, flags: 0 }),
         libc::SYS_faccessat2 => (with(a, b, d), Action::Access { mode: c, flags: d }),
         libc::SYS_fchmodat => (at(a, b, true), Action::Mode { mode: c, flags: 0 }),
-        CHMOD_WITH_FLAGS => (with(a, b, d), Action::Mode { mode: c, flags: d }),
+        SYS_FCHMODAT2 => (with(a, b, d), Action::Mode { mode: c, flags: d }),
         libc::SYS_fchownat => (with(a, b, e), Action::Owner { user: c, group: d, flags: e }),
         // Without a path it is about the descriptor, which the kernel knows.
         libc::SYS_utimensat if b == 0 => return Some([None, None]),

@@ -9,7 +9,7 @@ use crate::files::{Object, path_of};
 use crate::listener::{Answer, Call, last_error};
 use crate::node::{DeviceFile, Node};
 use crate::server::Supervisor;
-use crate::walk::{CURRENT, Place, Rules};
+use crate::walk::{CURRENT, PathEnd, Rules};
 
 /// Size of the structure of `openat2` (`struct open_how`).
 const HOW_BYTES: usize = 24;
@@ -55,13 +55,13 @@ impl Supervisor {
             Ok(walk) => walk,
             Err(error) => return self.unreadable(call, error),
         };
-        let result = match walk.place(directory, &path, rules) {
-            Place::Elsewhere => return Answer::Continue,
-            Place::Refused(error) => Err(error),
-            Place::Parent => Err(Errno::NOENT),
-            Place::Link(_) if creates_only => Err(Errno::EXIST),
-            Place::Link(_) => Err(Errno::LOOP),
-            Place::Object(object) => self.open_object(call, object, flags),
+        let result = match walk.path_end(directory, &path, rules) {
+            PathEnd::OtherFile => return Answer::Continue,
+            PathEnd::Refused(error) => Err(error),
+            PathEnd::Parent => Err(Errno::NOENT),
+            PathEnd::Link(_) if creates_only => Err(Errno::EXIST),
+            PathEnd::Link(_) => Err(Errno::LOOP),
+            PathEnd::Object(object) => self.open_object(call, object, flags),
         };
         match result {
             Ok(()) => Answer::Sent,
@@ -103,9 +103,9 @@ impl Supervisor {
         let family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or_default().to_ne_bytes();
         let Some(name) = bytes.strip_prefix(&family) else { return Answer::Continue };
         let path = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        let place = self.walk(call).map(|walk| walk.place(CURRENT, path, Rules::default()));
+        let place = self.walk(call).map(|walk| walk.path_end(CURRENT, path, Rules::default()));
         match place {
-            Ok(Place::Elsewhere) | Err(_) => Answer::Continue,
+            Ok(PathEnd::OtherFile) | Err(_) => Answer::Continue,
             Ok(_) => Answer::Failure(Errno::ADDRINUSE),
         }
     }

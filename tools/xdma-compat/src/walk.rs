@@ -27,35 +27,35 @@ const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// End of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PathEnd {
     /// A device file, or a folder of links.
     Object(Object),
     /// Link to a device file, in such a folder.
     Link(DeviceFile),
     /// The folder of device files, out of a folder that the kernel does not know.
     Parent,
-    /// Something that is the kernel's, or nothing.
-    Elsewhere,
+    /// Any other file, or none: the kernel executes the call.
+    OtherFile,
     /// The path leads through a device file, or out of a folder that the kernel does not know.
     Refused(Errno),
 }
 
-/// Rules of a call for its path.
+/// How a call resolves its path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rules {
     /// Whether a symbolic link at the end is followed.
     pub(crate) follow: bool,
-    /// Of `openat2`.
+    /// Restrictions of `openat2`.
     pub(crate) resolve: ResolveFlags,
 }
 
-/// Directory on the way.
+/// Directory during the resolution of a path.
 enum Directory {
     Real(OwnedFd, Inode),
     Virtual(Folder),
 }
 
-/// File system as this process sees it.
+/// Root, mount namespace and `/dev` of this process.
 #[derive(Debug)]
 pub(crate) struct View {
     root: Option<Inode>,
@@ -64,7 +64,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// As of now.
+    /// Reads the present state.
     pub(crate) fn of_this_process() -> Self {
         let inode = |path| Inode::at(CWD, path, AtFlags::empty()).ok();
         Self { root: inode("/"), mounts: inode("/proc/self/ns/mnt"), dev: inode("/dev") }
@@ -107,19 +107,19 @@ impl<'a> Walk<'a> {
     }
 
     /// Follows `path` from the directory descriptor `directory` of the caller.
-    pub(crate) fn place(&self, directory: u64, path: &[u8], rules: Rules) -> Place {
-        self.resolve(directory, path, rules).unwrap_or(Place::Elsewhere)
+    pub(crate) fn path_end(&self, directory: u64, path: &[u8], rules: Rules) -> PathEnd {
+        self.resolve(directory, path, rules).unwrap_or(PathEnd::OtherFile)
     }
 
     /// # Errors
     /// The kernel comes to the same result.
-    fn resolve(&self, directory: u64, path: &[u8], rules: Rules) -> Result<Place, Errno> {
+    fn resolve(&self, directory: u64, path: &[u8], rules: Rules) -> Result<PathEnd, Errno> {
         if path.is_empty() {
-            return Ok(Place::Elsewhere);
+            return Ok(PathEnd::OtherFile);
         }
         let start = if path.starts_with(b"/") {
             if self.same_view && self.exists(CWD, path, rules) {
-                return Ok(Place::Elsewhere);
+                return Ok(PathEnd::OtherFile);
             }
             self.root()?
         } else {
@@ -127,17 +127,19 @@ impl<'a> Walk<'a> {
             let inode = Inode::at(&base, "", AtFlags::EMPTY_PATH)?;
             match self.files.of_inode(inode) {
                 Some(Object::Folder(folder)) => Directory::Virtual(folder),
-                Some(Object::File(_)) => return Ok(Place::Refused(Errno::NOTDIR)),
-                None if self.same_view && self.exists(&base, path, rules) => return Ok(Place::Elsewhere),
+                Some(Object::File(_)) => return Ok(PathEnd::Refused(Errno::NOTDIR)),
+                None if self.same_view && self.exists(&base, path, rules) => return Ok(PathEnd::OtherFile),
                 None => Directory::Real(base, inode),
             }
         };
         let limits = ResolveFlags::BENEATH | ResolveFlags::IN_ROOT | ResolveFlags::NO_XDEV;
         Ok(match self.follow(start, path, rules)? {
             // The caller repeats it without this flag.
-            Place::Object(_) if rules.resolve.contains(ResolveFlags::CACHED) => Place::Refused(Errno::AGAIN),
-            Place::Object(_) if rules.resolve.intersects(limits) => Place::Refused(Errno::XDEV),
-            place => place,
+            PathEnd::Object(_) if rules.resolve.contains(ResolveFlags::CACHED) => {
+                PathEnd::Refused(Errno::AGAIN)
+            }
+            PathEnd::Object(_) if rules.resolve.intersects(limits) => PathEnd::Refused(Errno::XDEV),
+            end => end,
         })
     }
 
@@ -172,7 +174,7 @@ impl<'a> Walk<'a> {
 
     /// # Errors
     /// The kernel's.
-    fn follow(&self, start: Directory, path: &[u8], rules: Rules) -> Result<Place, Errno> {
+    fn follow(&self, start: Directory, path: &[u8], rules: Rules) -> Result<PathEnd, Errno> {
         let mut rest = VecDeque::new();
         prepend(&mut rest, path);
         let (mut here, mut links, mut has_left) = (start, 0, false);
@@ -193,12 +195,12 @@ impl<'a> Walk<'a> {
                 (Directory::Virtual(folder), name) => match self.in_folder(*folder, name) {
                     Some(Object::Folder(folder)) => here = Directory::Virtual(folder),
                     // The links lead to device files only.
-                    Some(Object::File(file)) if is_last && !rules.follow => return Ok(Place::Link(file)),
+                    Some(Object::File(file)) if is_last && !rules.follow => return Ok(PathEnd::Link(file)),
                     Some(_) if rules.resolve.contains(ResolveFlags::NO_SYMLINKS) => {
-                        return Ok(Place::Refused(Errno::LOOP));
+                        return Ok(PathEnd::Refused(Errno::LOOP));
                     }
                     Some(Object::File(file)) => return Ok(end(file, is_last)),
-                    None => return Ok(Place::Refused(Errno::NOENT)),
+                    None => return Ok(PathEnd::Refused(Errno::NOENT)),
                 },
                 (Directory::Real(real, inode), name) => {
                     let is_named = name.starts_with(Folder::NAME.as_bytes());
@@ -248,12 +250,12 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(match here {
-            Directory::Virtual(folder) => Place::Object(Object::Folder(folder)),
+            Directory::Virtual(folder) => PathEnd::Object(Object::Folder(folder)),
             Directory::Real(_, inode) if has_left && self.view.is_dev(self.call.thread, inode) => {
-                Place::Parent
+                PathEnd::Parent
             }
-            Directory::Real(..) if has_left => Place::Refused(Errno::NOENT),
-            Directory::Real(..) => Place::Elsewhere,
+            Directory::Real(..) if has_left => PathEnd::Refused(Errno::NOENT),
+            Directory::Real(..) => PathEnd::OtherFile,
         })
     }
 
@@ -309,8 +311,8 @@ fn directory(handle: OwnedFd) -> Result<Directory, Errno> {
 }
 
 /// A device file at the end of a path, or in its middle, also before a slash.
-const fn end(file: DeviceFile, is_last: bool) -> Place {
-    if is_last { Place::Object(Object::File(file)) } else { Place::Refused(Errno::NOTDIR) }
+const fn end(file: DeviceFile, is_last: bool) -> PathEnd {
+    if is_last { PathEnd::Object(Object::File(file)) } else { PathEnd::Refused(Errno::NOTDIR) }
 }
 
 /// Puts the parts of `path` in front. A slash at the end leaves an empty last part.
