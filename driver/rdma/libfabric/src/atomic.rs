@@ -8,10 +8,7 @@ use crate::entry::{array, call, calls, check_flags, set, structure, to_u64};
 use crate::info::MAX_ATOMIC;
 use crate::object::borrow;
 use crate::posting::{Flags, Transmission, values};
-use crate::sys::{
-    EBADFLAGS, EINVAL, EOPNOTSUPP, FI_ATOMIC, FI_ATOMIC_READ, FI_READ, FI_WRITE, FiAtomicAttr, FiIoc,
-    FiMsgAtomic, FiOpsAtomic, FidDomain, FidEp,
-};
+use crate::sys::*;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use fpga_messages::{AtomicRequest, CompletionKind, HostRanges, RemoteRange};

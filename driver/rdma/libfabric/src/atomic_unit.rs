@@ -3,12 +3,7 @@
 //! One lock per domain makes them atomic towards each other. They are not atomic towards the application's own instructions.
 
 use crate::entry::to_size;
-use crate::sys::{
-    FI_ATOMIC_READ, FI_ATOMIC_WRITE, FI_BAND, FI_BOR, FI_BXOR, FI_CSWAP, FI_CSWAP_GE, FI_CSWAP_GT,
-    FI_CSWAP_LE, FI_CSWAP_LT, FI_CSWAP_NE, FI_DOUBLE, FI_DOUBLE_COMPLEX, FI_FLOAT, FI_FLOAT_COMPLEX, FI_INT8,
-    FI_INT16, FI_INT32, FI_INT64, FI_INT128, FI_LAND, FI_LOR, FI_LXOR, FI_MAX, FI_MIN, FI_MSWAP, FI_PROD,
-    FI_SUM, FI_UINT8, FI_UINT16, FI_UINT32, FI_UINT64, FI_UINT128,
-};
+use crate::sys::*;
 use core::ffi::c_int;
 use core::ptr::with_exposed_provenance_mut;
 use fpga_messages::{AtomicCall, AtomicUnit};

@@ -1,10 +1,7 @@
 //! Error codes of libfabric.
 
 pub(crate) use crate::sys::Code;
-use crate::sys::{
-    EAGAIN, ECANCELED, ECONNRESET, EHOSTUNREACH, EINVAL, EIO, EKEYREJECTED, ENOMSG, EOPNOTSUPP, EOTHER,
-    ETRUNC,
-};
+use crate::sys::*;
 use core::ffi::{CStr, c_int};
 use fpga_messages::{Failure, PostError};
 

@@ -5,10 +5,7 @@ use crate::domain::Domain;
 use crate::entry::{call, call_or, set};
 use crate::object::{Head, Held, Object, borrow, close_object, object, publish};
 use crate::sources::Sources;
-use crate::sys::{
-    EAVAIL, EBADFLAGS, ENOSYS, ETIMEDOUT, FI_CLASS_CNTR, FI_CNTR_EVENTS_COMP, FI_WAIT_NONE, FI_WAIT_UNSPEC,
-    FiCntrAttr, FiOps, FiOpsCntr, Fid, FidCntr, FidDomain,
-};
+use crate::sys::*;
 use crate::wait;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;

@@ -10,15 +10,7 @@ use crate::info::{INJECT_SIZE, MAX_ATOMIC, MAX_MESSAGE, RX_FLAGS, TX_FLAGS};
 use crate::memory::address_of;
 use crate::object::{Head, Held, Object, borrow, close, is_same, object, publish};
 use crate::queue::Queue;
-use crate::sys::{
-    EBADFLAGS, EDOMAIN, EINVAL, ENOAV, ENOCQ, ENOPROTOOPT, ENOSYS, EOPBADSTATE, ETOOSMALL, FI_ALIAS,
-    FI_CLASS_AV, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EP, FI_CLASS_EQ, FI_ENABLE, FI_GETOPSFLAG,
-    FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_ATOMIC_SIZE, FI_OPT_INJECT_MSG_SIZE,
-    FI_OPT_INJECT_RMA_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_ATOMIC_SIZE, FI_OPT_MAX_MSG_SIZE,
-    FI_OPT_MAX_RMA_SIZE, FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, FI_OPT_RX_SIZE,
-    FI_OPT_SHARED_MEMORY_PERMITTED, FI_OPT_TX_SIZE, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
-    FI_SELECTIVE_COMPLETION, FI_SEND, FI_SETOPSFLAG, FI_WRITE, FiAlias, FiOps, FiOpsCm, FiOpsEp, Fid, FidEp,
-};
+use crate::sys::*;
 use crate::vector::{ADDRESS_LENGTH, AddressVector, encode};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -133,7 +125,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
                 check_flags(flags, 0, EBADFLAGS)?;
                 let vector: &AddressVector = borrow(other)?;
                 check_domain(domain, &vector.domain)?;
-                put(&mut state.vector, Held::new(vector)?)?;
+                set_once(&mut state.vector, Held::new(vector)?)?;
             }
             FI_CLASS_CQ => {
                 let queue: &Queue = borrow(other)?;
@@ -151,7 +143,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
                 if !is_same(&*events.fabric, &*domain.fabric) {
                     return Err(EDOMAIN);
                 }
-                put(&mut state.events, Held::new(events)?)?;
+                set_once(&mut state.events, Held::new(events)?)?;
             }
             _ => return Err(EINVAL),
         }
@@ -163,12 +155,12 @@ fn check_domain(own: &Domain, other: &Domain) -> Result<(), Code> {
     if is_same(own, other) { Ok(()) } else { Err(EDOMAIN) }
 }
 
-/// Fills a place that must be empty.
-fn put<T>(place: &mut Option<T>, value: T) -> Result<(), Code> {
-    if place.is_some() {
+/// Sets a value that must not be set yet.
+fn set_once<T>(slot: &mut Option<T>, value: T) -> Result<(), Code> {
+    if slot.is_some() {
         return Err(EINVAL);
     }
-    *place = Some(value);
+    *slot = Some(value);
     Ok(())
 }
 
@@ -194,7 +186,7 @@ fn bind_counter(state: &mut State, counter: &Counter, flags: u64) -> Result<(), 
         return Err(EINVAL);
     }
     let counters = &mut state.counters;
-    let places = [
+    let slots = [
         (FI_SEND, &mut counters.send),
         (FI_RECV, &mut counters.receive),
         (FI_READ, &mut counters.read),
@@ -202,13 +194,13 @@ fn bind_counter(state: &mut State, counter: &Counter, flags: u64) -> Result<(), 
         (FI_REMOTE_READ, &mut counters.remote_read),
         (FI_REMOTE_WRITE, &mut counters.remote_write),
     ];
-    let chosen = places.into_iter().filter(|(flag, _)| flags & flag != 0);
-    let chosen: Vec<_> = chosen.map(|(_, place)| place).collect();
-    if chosen.iter().any(|place| place.is_some()) {
+    let chosen = slots.into_iter().filter(|(flag, _)| flags & flag != 0);
+    let chosen: Vec<_> = chosen.map(|(_, slot)| slot).collect();
+    if chosen.iter().any(|slot| slot.is_some()) {
         return Err(EINVAL);
     }
-    for place in chosen {
-        *place = Some(Held::new(counter)?);
+    for slot in chosen {
+        *slot = Some(Held::new(counter)?);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! State of an endpoint: its engine, its queues and counters, and the way of completions to them.
+//! State of an endpoint: engine, queues and counters, and delivery of completions to them.
 
 use crate::access_counters::AccessCounters;
 use crate::code::Code;
@@ -11,10 +11,7 @@ use crate::object::Held;
 use crate::queue::{Entry, ErrorEntry, Queue};
 use crate::sources::{Attention, Source, next_id};
 use crate::staging::Staging;
-use crate::sys::{
-    EAGAIN, EINVAL, EIO, EOPBADSTATE, FI_ADDR_NOTAVAIL, FI_MSG, FI_MULTI_RECV, FI_READ, FI_RECV,
-    FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA, FI_TAGGED,
-};
+use crate::sys::*;
 use crate::vector::AddressVector;
 use core::sync::atomic::{AtomicU64, Ordering};
 use fpga_messages::{Address, Completion, CompletionKind, Failure, MessengerOptions, PeerId, PostError};
@@ -40,7 +37,7 @@ pub(crate) mod user {
 /// Queue of one direction.
 pub(crate) struct Binding {
     pub(crate) queue: Held<Queue>,
-    /// Entries are only written for operations that ask for them.
+    /// Entries are written only for operations with `FI_COMPLETION`.
     pub(crate) is_selective: bool,
 }
 
@@ -99,7 +96,7 @@ pub(crate) struct State {
     version: u64,
     /// Failure of the card or of a peer that was reported last.
     reported: Option<Failure>,
-    /// Queues and counters know that the card has failed.
+    /// Queues and counters were notified that the card has failed.
     has_failed: bool,
 }
 
@@ -116,7 +113,7 @@ pub(crate) struct Core {
     pub(crate) has_rx: bool,
     reports_access: bool,
     state: Mutex<State>,
-    /// Number of calls of the program that made the engine progress, now and when the domain's thread looked last.
+    /// Number of calls of the program that made the engine progress, and its value at the last check by the domain's thread.
     polls: AtomicU64,
     seen_polls: AtomicU64,
 }
@@ -259,7 +256,7 @@ impl Core {
         (queues, state.counters.all().filter_map(|counter| Held::new(&**counter).ok()).collect())
     }
 
-    /// Ends the endpoint: nothing drives it any more, and its card is closed.
+    /// Shuts the endpoint down: removes it from all lists, and closes the card.
     pub(crate) fn shut(&self) {
         self.domain.release(self.id);
         let (queues, counters) = self.lists();
@@ -285,15 +282,14 @@ impl Source for Core {
         self.try_progress().unwrap_or(0)
     }
 
-    fn attend(&self, is_polite: bool) -> Attention {
+    fn progress_in_thread(&self, only_idle: bool) -> Attention {
         let polls = self.polls.load(Ordering::Relaxed);
-        if is_polite && self.seen_polls.swap(polls, Ordering::Relaxed) != polls {
-            return Attention::Driven;
+        if only_idle && self.seen_polls.swap(polls, Ordering::Relaxed) != polls {
+            return Attention::ByProgram;
         }
-        // A lock that is taken is that of a call.
         match self.try_progress() {
-            None => Attention::Driven,
-            Some(0) => Attention::Quiet,
+            None => Attention::ByProgram,
+            Some(0) => Attention::Idle,
             Some(_) => Attention::Worked,
         }
     }
@@ -384,7 +380,7 @@ impl State {
         work
     }
 
-    /// The card has failed.
+    /// Notifies queues and counters that the card has failed.
     #[cold]
     fn fail(&mut self, failure: &Failure) {
         self.has_failed = true;
@@ -458,8 +454,7 @@ impl State {
     }
 }
 
-/// Writes a warning about a failure of the card or of a peer, once for all operations that end with it: programs show the error number at
-/// most.
+/// Logs a failure of the card or of a peer, once for all operations that it ends: programs show at most the error number.
 fn report(failure: &Failure, reported: &mut Option<Failure>) {
     let is_lasting =
         matches!(failure, Failure::Card { .. } | Failure::Unreachable { .. } | Failure::Restarted { .. });
@@ -469,7 +464,7 @@ fn report(failure: &Failure, reported: &mut Option<Failure>) {
     }
 }
 
-/// Lets an engine send what was accepted: programs may close an endpoint after injected messages without waiting for anything.
+/// Makes the engine progress until accepted operations are sent: programs may close an endpoint right after injected messages.
 fn finish(engine: &mut dyn Engine) {
     let start = Instant::now();
     while engine.failure().is_none() && !engine.is_idle() && start.elapsed() < MAX_CLOSE_WAIT {
@@ -478,7 +473,6 @@ fn finish(engine: &mut dyn Engine) {
             std::thread::yield_now();
         }
     }
-    // Shows that a program's data has passed through the card.
     if let Some((sent, received)) = engine.packets() {
         log::info(format_args!(
             "{}: the card has sent {sent} packets and received {received}",

@@ -5,10 +5,7 @@ use crate::entry::{array, call, call_or, check_flags, copy_out, copy_text, set, 
 use crate::fabric::Fabric;
 use crate::object::{Head, Held, Object, borrow, close_object, object, publish};
 use crate::sources::Sources;
-use crate::sys::{
-    EAGAIN, EAVAIL, EBADFLAGS, EINVAL, ETOOSMALL, FI_AFFINITY, FI_AV_COMPLETE, FI_CLASS_EQ, FI_PEEK,
-    FI_WRITE, FiEqAttr, FiEqEntry, FiEqErrEntry, FiOps, FiOpsEq, Fid, FidEq, FidFabric,
-};
+use crate::sys::*;
 use crate::wait;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;

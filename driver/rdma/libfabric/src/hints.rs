@@ -1,4 +1,4 @@
-//! Answers of `fi_getinfo`: the provider's properties, as far as the hints of a program permit them.
+//! Results of `fi_getinfo`: the provider's properties, restricted by the hints of a program.
 
 use crate::code::Code;
 use crate::entry::{check_flags, optional, text};
@@ -7,26 +7,20 @@ use crate::info::{
     MESSAGE_DIRECTIONS, NAME, ON_REQUEST, PRIMARY, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::log;
-use crate::sys::{
-    ENODATA, FI_ADDR_STR, FI_ATOMIC, FI_AV_MAP, FI_AV_TABLE, FI_EP_RDM, FI_EP_UNSPEC, FI_FORMAT_UNSPEC,
-    FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG, FI_ORDER_SAS, FI_PROGRESS_AUTO, FI_PROGRESS_CONTROL_UNIFIED,
-    FI_PROGRESS_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_RMA_EVENT, FI_TAGGED, FI_TAGGED_DIRECTED_RECV,
-    FI_THREAD_ENDPOINT, FiDomainAttr, FiEpAttr, FiFabricAttr, FiInfo, FiRxAttr, FiTxAttr, PROTOCOL, version,
-};
+use crate::sys::*;
 use core::ffi::c_int;
 use fpga_messages::{Address, MAX_RANGES};
 
-/// Refuses hints that are not met, and says why for the search of a cause.
-fn require(is_met: bool, what: &str) -> Result<(), Code> {
+/// Refuses hints that are not met, and logs which.
+fn require(is_met: bool, hint: &str) -> Result<(), Code> {
     if is_met {
         return Ok(());
     }
-    log::info(format_args!("hints are not met: {what}"));
+    log::info(format_args!("hints are not met: {hint}"));
     Err(ENODATA)
 }
 
-/// Capabilities of a part with `supported` ones for the requested ones: the primary ones that were requested, their directions, and
-/// secondary ones.
+/// Returns the granted capabilities: requested primary ones with their directions, and secondary ones.
 fn granted(requested: u64, supported: u64) -> u64 {
     if requested == 0 {
         return supported & !FI_TAGGED_DIRECTED_RECV & !FI_RMA_EVENT;
@@ -170,15 +164,15 @@ fn apply_fabric(fabric: &FiFabricAttr) -> Result<(), Code> {
     }
     if let Some(names) = text(fabric.prov_name)? {
         // "^" excludes: the library has evaluated it.
-        let is_meant =
+        let is_named =
             names.starts_with('^') || names.split([';', ',']).any(|name| name.eq_ignore_ascii_case(NAME));
-        require(is_meant, "provider name")?;
+        require(is_named, "provider name")?;
     }
     Ok(())
 }
 
-/// Mode of registration for the modes that a program supports: none of them is required. Programs that prefer virtual addresses or keys that
-/// are chosen here set their bits in the answer.
+/// Returns the registration mode for the modes that a program supports. None is required; programs that prefer virtual addresses or keys of
+/// the provider set their bits in the result.
 fn registration_mode(modes: c_int, api_version: u32) -> Result<c_int, Code> {
     if modes == FI_MR_BASIC || modes == FI_MR_SCALABLE {
         return Ok(modes);
@@ -191,7 +185,7 @@ fn registration_mode(modes: c_int, api_version: u32) -> Result<c_int, Code> {
     Ok(0)
 }
 
-/// Address in hints.
+/// Parses an address in hints.
 pub(crate) fn address(pointer: *const u8, length: usize) -> Result<Option<Address>, Code> {
     if pointer.is_null() {
         return Ok(None);

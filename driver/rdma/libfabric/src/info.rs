@@ -1,14 +1,7 @@
 //! Properties of the provider, and the structure that describes them to programs.
 
 use crate::code::Code;
-use crate::sys::{
-    ENOMEM, FI_ADDR_STR, FI_ATOMIC, FI_AV_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV,
-    FI_EP_RDM, FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MATCH_COMPLETE, FI_MORE, FI_MSG,
-    FI_MULTI_RECV, FI_ORDER_SAS, FI_PROGRESS_MANUAL, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
-    FI_REMOTE_WRITE, FI_RM_ENABLED, FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_TAG_GENERIC, FI_TAGGED,
-    FI_TAGGED_DIRECTED_RECV, FI_THREAD_SAFE, FI_TRANSMIT_COMPLETE, FI_WRITE, FiDomainAttr, FiEpAttr,
-    FiFabricAttr, FiInfo, FiRxAttr, FiTxAttr, PROTOCOL,
-};
+use crate::sys::*;
 use crate::vector::ADDRESS_LENGTH;
 use core::ffi::{c_char, c_void};
 use fpga_messages::{MAX_INJECT, MAX_RANGES};

@@ -8,10 +8,7 @@ use crate::info::RX_FLAGS;
 use crate::memory::address_of;
 use crate::object::borrow;
 use crate::posting::{Flags, Transmission, one, several};
-use crate::sys::{
-    EBADFLAGS, EINVAL, FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MSG, FI_MULTI_RECV, FI_PEEK,
-    FI_SEND, FI_TAGGED, FiOpsMsg, FidEp,
-};
+use crate::sys::*;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use fpga_messages::{CompletionKind, HostRanges, Peek, ReceiveRequest, SendRequest, TagPattern, Token};

@@ -7,10 +7,7 @@ use crate::engine::Engine;
 use crate::entry::{array, check_flags, to_u64};
 use crate::info::{MAX_ATOMIC, TX_FLAGS};
 use crate::memory::address_of;
-use crate::sys::{
-    EBADFLAGS, EINVAL, EMSGSIZE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_INJECT, FI_INJECT_COMPLETE,
-    FI_MATCH_COMPLETE, FI_REMOTE_CQ_DATA, FI_TRANSMIT_COMPLETE,
-};
+use crate::sys::*;
 use core::ffi::c_void;
 use fpga_messages::{CompleteWhen, CompletionKind, HostRange, HostRanges, MAX_INJECT, PostError, Token};
 use libc::iovec;

@@ -2,9 +2,8 @@
 //!
 //! With automatic progress it drives the endpoints: it sleeps until an engine has work.
 //!
-//! With manual progress the program's calls drive them, and the thread only looks once per tick whether they do. But a program may compute, or
-//! wait for something else, when it has injected a message, or while peers access its memory: after a tick without a call the thread
-//! drives the endpoints until the next call.
+//! With manual progress, the program's calls drive them. A program may compute, or wait for something else, after it has injected a message or
+//! while peers access its memory: [`MAX_IDLE`] after the last call, the thread drives the endpoints until the next call.
 
 use crate::log;
 use crate::sources::{Attention, Source, Sources};
@@ -14,10 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time without a call of the program, after which the thread drives its endpoints.
-const TICK: Duration = Duration::from_millis(1);
+/// Time without a call of the program after which the thread drives the endpoints.
+const MAX_IDLE: Duration = Duration::from_millis(1);
 
-/// The thread and what it drives.
+/// The thread, and the endpoints that it drives.
 pub(crate) struct Progress {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -30,7 +29,7 @@ struct Shared {
 }
 
 impl Progress {
-    /// Starts the thread. Without one, progress is that of calls.
+    /// Starts the thread. If that fails, only calls make progress.
     pub(crate) fn start(is_automatic: bool) -> Self {
         let wait =
             Wait::new().map_err(|error| log::warn(format_args!("no automatic progress: {error}"))).ok();
@@ -95,19 +94,20 @@ impl Shared {
             if self.is_stopped.load(Ordering::SeqCst) {
                 return;
             }
-            let attention = if self.is_automatic { self.sources.drive() } else { self.sources.attend() };
+            let attention =
+                if self.is_automatic { self.sources.drive_all() } else { self.sources.drive_idle() };
             match attention {
                 Attention::Worked => {}
-                Attention::Quiet => {
+                Attention::Idle => {
                     let span = self.sources.prepare_to_sleep();
                     if !span.is_zero() {
                         wait.sleep(span);
                     }
                 }
-                Attention::Driven => {
-                    // Posting needs not wake it: it looks again soon.
+                Attention::ByProgram => {
+                    // Posting does not wake it: it checks again soon.
                     wait.disarm();
-                    std::thread::sleep(TICK);
+                    std::thread::sleep(MAX_IDLE);
                 }
             }
         }

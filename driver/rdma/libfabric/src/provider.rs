@@ -16,14 +16,7 @@ use crate::log;
 use crate::object::{Head, Held, Object, borrow, close_object, is_same, object, publish};
 use crate::queue::Queue;
 use crate::resolve::{UNSPECIFIED, resolve};
-use crate::sys::{
-    EAGAIN, EBADFLAGS, EDOMAIN, EINVAL, ENODATA, ENOSYS, EOPNOTSUPP, FI_CLASS_CNTR, FI_CLASS_CQ,
-    FI_CLASS_DOMAIN, FI_CLASS_EQ, FI_CLASS_FABRIC, FI_DIRECTED_RECV, FI_EP_RDM, FI_EP_UNSPEC, FI_MR_BASIC,
-    FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR, FI_NUMERICHOST, FI_PROGRESS_AUTO, FI_PROV_ATTR_ONLY,
-    FI_READ, FI_RECV, FI_RESCAN, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_TAGGED_DIRECTED_RECV, FI_WRITE,
-    FiFabricAttr, FiInfo, FiOps, FiOpsCollective, FiOpsDomain, FiOpsFabric, Fid, FidDomain, FidEp, FidFabric,
-    INTERNAL_GETINFO_FLAGS,
-};
+use crate::sys::*;
 use crate::vector_calls;
 use crate::{access, atomic, message, queue_calls, region, tagged};
 use core::ffi::{c_char, c_int, c_void};

@@ -5,10 +5,7 @@ use crate::domain::Domain;
 use crate::entry::{set_element, to_size};
 use crate::object::{Head, Held};
 use crate::sources::Sources;
-use crate::sys::{
-    EAGAIN, EINVAL, EIO, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED,
-    FI_CQ_FORMAT_UNSPEC, FiCqDataEntry, FiCqEntry, FiCqErrEntry, FiCqMsgEntry, FiCqTaggedEntry, FidCq,
-};
+use crate::sys::*;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,11 +13,11 @@ use std::collections::VecDeque;
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Number of entries if the program leaves it open.
+/// Number of entries if the program does not set it.
 pub(crate) const DEFAULT_SIZE: usize = 4096;
 /// Maximum number of entries.
 pub(crate) const MAX_SIZE: usize = 1 << 20;
-/// Queues have this number of entries at least: an endpoint stops taking completions while a queue is full.
+/// Minimum number of entries: an endpoint takes no completions while a queue is full.
 const MIN_SIZE: usize = 64;
 
 /// Completion.
@@ -84,7 +81,7 @@ impl Format {
     }
 }
 
-/// Pointer of the program, which has come as a number.
+/// Converts an address to a pointer of the program.
 fn pointer(address: u64) -> *mut c_void {
     with_exposed_provenance_mut(to_size(address))
 }
@@ -109,7 +106,7 @@ pub(crate) struct Queue {
     content: Mutex<Content>,
     /// Number of entries and errors, so that an empty queue is found without the lock.
     count: AtomicUsize,
-    /// The card of an endpoint has failed: nothing comes any more.
+    /// The card of an endpoint has failed: there are no more entries.
     has_failed: AtomicBool,
 }
 
@@ -153,20 +150,21 @@ impl Queue {
 
     pub(crate) fn push(&self, entry: Entry) {
         self.lock().entries.push_back(entry);
-        self.added();
+        self.count_entry();
     }
 
     pub(crate) fn push_error(&self, entry: ErrorEntry) {
         self.lock().errors.push_back(entry);
-        self.added();
+        self.count_entry();
     }
 
-    fn added(&self) {
+    /// Counts an entry, and wakes the waiting thread.
+    fn count_entry(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.sources.notify();
     }
 
-    /// Notes that the card of an endpoint has failed: a program that waits for operations of peers has none of its own that fail.
+    /// Records that the card of an endpoint has failed, for programs that wait for operations of peers.
     pub(crate) fn fail(&self) {
         self.has_failed.store(true, Ordering::SeqCst);
         self.sources.notify();
@@ -174,11 +172,11 @@ impl Queue {
 
     /// Whether a read returns something other than `FI_EAGAIN`.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.is_empty() || self.nothing() != EAGAIN
+        !self.is_empty() || self.empty_error() != EAGAIN
     }
 
-    /// Result of a read that finds nothing.
-    pub(crate) fn nothing(&self) -> Code {
+    /// Returns the error of a read of the empty queue.
+    pub(crate) fn empty_error(&self) -> Code {
         if self.has_failed.load(Ordering::SeqCst) { EIO } else { EAGAIN }
     }
 

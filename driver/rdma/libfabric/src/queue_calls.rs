@@ -6,10 +6,7 @@ use crate::entry::{call, call_or, check_flags, copy_text, set, structure, to_cou
 use crate::object::{Head, Held, Object, borrow, close_object, object, publish};
 use crate::queue::{Format, MAX_SIZE, Queue};
 use crate::sources::Sources;
-use crate::sys::{
-    EAGAIN, EBADFLAGS, EINVAL, ENOSYS, FI_AFFINITY, FI_CLASS_CQ, FI_CQ_COND_NONE, FI_CQ_COND_THRESHOLD,
-    FI_WAIT_NONE, FiCqAttr, FiCqErrEntry, FiOps, FiOpsCq, Fid, FidCq, FidDomain,
-};
+use crate::sys::*;
 use crate::wait;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
@@ -63,7 +60,7 @@ fn read_now(queue: &Queue, array: *mut c_void, count: usize, sources: *mut u64) 
         return taken.map(to_count);
     }
     queue.sources.progress();
-    queue.take(array, count, sources).unwrap_or_else(|| Err(queue.nothing())).map(to_count)
+    queue.take(array, count, sources).unwrap_or_else(|| Err(queue.empty_error())).map(to_count)
 }
 
 unsafe extern "C" fn read(queue: *mut FidCq, array: *mut c_void, count: usize) -> isize {
@@ -103,8 +100,8 @@ fn read_later(
         return Err(EINVAL);
     }
     let taken = queue.sources.wait_for(timeout, || {
-        let nothing = || Some(queue.nothing()).filter(|code| *code != EAGAIN);
-        queue.take(array, count, sources).or_else(|| nothing().map(Err))
+        let failure = || Some(queue.empty_error()).filter(|code| *code != EAGAIN);
+        queue.take(array, count, sources).or_else(|| failure().map(Err))
     });
     if !queue.is_empty() {
         // One event may stand for several entries: another thread may wait for the next one.

@@ -6,11 +6,7 @@ use crate::domain::Domain;
 use crate::entry::{array, call, check_flags, set, structure, to_u64};
 use crate::memory::address_of;
 use crate::object::{Head, Held, Object, borrow, close_object, is_same, object, publish};
-use crate::sys::{
-    EBADFLAGS, EDOMAIN, EINVAL, ENOKEY, ENOSYS, EOPNOTSUPP, FI_CLASS_CNTR, FI_CLASS_MR, FI_ENABLE,
-    FI_HMEM_SYSTEM, FI_MORE, FI_READ, FI_RECV, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND,
-    FI_WRITE, FiMrAttr, FiOps, FiOpsMr, Fid, FidMr,
-};
+use crate::sys::*;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use fpga_messages::{RegionError, RemoteAccess};

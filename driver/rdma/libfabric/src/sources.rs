@@ -1,4 +1,4 @@
-//! Endpoints that a completion queue or a counter gets its events from.
+//! Lists of endpoints: of completion queues, counters, and the progress thread of a domain.
 
 use crate::wait::Wait;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -6,16 +6,16 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// Endpoint, as its queues, its counters and the thread of automatic progress see it.
+/// Endpoint as a source of completions.
 pub(crate) trait Source: Send + Sync {
-    /// Number that no other endpoint of the process has.
+    /// Number, unique in the process.
     fn id(&self) -> u64;
 
     /// Makes operations progress, and passes completions to queues and counters. Returns the amount of work done.
     fn progress(&self) -> usize;
 
-    /// Makes operations progress in the domain's thread, unless the program has done so since the last call and `is_polite` is set.
-    fn attend(&self, is_polite: bool) -> Attention;
+    /// Makes operations progress in the domain's thread. With `only_idle`, only if the program has not done so since the last call.
+    fn progress_in_thread(&self, only_idle: bool) -> Attention;
 
     /// Time that a thread may sleep; zero if there is work.
     fn prepare_to_sleep(&self) -> Duration;
@@ -24,24 +24,24 @@ pub(crate) trait Source: Send + Sync {
     fn visit_events(&self, visit: &mut dyn FnMut(BorrowedFd<'_>));
 }
 
-/// Result of a domain's thread at an endpoint, in the order of importance for several ones.
+/// Result of [`Source::progress_in_thread`]. The maximum stands for several endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Attention {
-    /// Nothing to do.
-    Quiet,
-    /// The program drives it.
-    Driven,
-    /// Something has progressed.
+    /// There was no work.
+    Idle,
+    /// The program makes the endpoint progress.
+    ByProgram,
+    /// Operations have progressed.
     Worked,
 }
 
-/// A new number for an endpoint.
+/// Returns a new number for an endpoint.
 pub(crate) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Maximum sleep of a thread that waits, in case that an engine has no descriptor.
+/// Maximum sleep of a waiting thread, for engines without a descriptor.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
 /// Maximum sleep of a thread in a blocking call: another thread may have taken the event that was meant for this one.
@@ -88,19 +88,19 @@ impl Sources {
         self.list.read().unwrap_or_else(PoisonError::into_inner).iter().map(|source| source.progress()).sum()
     }
 
-    /// Makes all endpoints progress that the program does not drive.
-    pub(crate) fn attend(&self) -> Attention {
-        self.attend_all(true)
+    /// Makes endpoints progress that the program does not drive.
+    pub(crate) fn drive_idle(&self) -> Attention {
+        self.drive(true)
     }
 
     /// Makes all endpoints progress in the domain's thread.
-    pub(crate) fn drive(&self) -> Attention {
-        self.attend_all(false)
+    pub(crate) fn drive_all(&self) -> Attention {
+        self.drive(false)
     }
 
-    fn attend_all(&self, is_polite: bool) -> Attention {
+    fn drive(&self, only_idle: bool) -> Attention {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        list.iter().map(|source| source.attend(is_polite)).max().unwrap_or(Attention::Quiet)
+        list.iter().map(|source| source.progress_in_thread(only_idle)).max().unwrap_or(Attention::Idle)
     }
 
     /// Time that a thread may sleep.
@@ -109,7 +109,7 @@ impl Sources {
         list.iter().map(|source| source.prepare_to_sleep()).min().unwrap_or(MAX_SLEEP).min(MAX_SLEEP)
     }
 
-    /// Tells the thread that waits of a change.
+    /// Wakes the waiting thread after a change.
     pub(crate) fn notify(&self) {
         if let Some(wait) = &self.wait {
             wait.notify();

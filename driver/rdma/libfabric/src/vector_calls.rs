@@ -9,11 +9,7 @@ use crate::events::EventQueue;
 use crate::memory::address_of;
 use crate::object::{Head, Held, Object, borrow, close_object, is_same, object, publish};
 use crate::resolve::{resolve, successor};
-use crate::sys::{
-    EBADFLAGS, EDOMAIN, EINVAL, ENOEQ, ENOSYS, FI_ADDR_NOTAVAIL, FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC,
-    FI_CLASS_AV, FI_EVENT, FI_MORE, FI_NUMERICHOST, FI_SYNC_ERR, FiAvAttr, FiOps, FiOpsAv, Fid, FidAv,
-    FidDomain,
-};
+use crate::sys::*;
 use crate::vector::{ADDRESS_LENGTH, AddressVector, encode};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;

@@ -1,7 +1,7 @@
 //! Wait objects: a descriptor that becomes readable when there may be something to read or to do.
 //!
 //! An epoll set has three kinds of members: an event of this library, a timer, and the descriptors of engines. Events cost a system call, so they are only
-//! written if a thread has announced that it waits ([`Wait::arm`]).
+//! written if a thread is about to wait ([`Wait::arm`]).
 
 use crate::code::Code;
 use crate::entry::set;
@@ -23,11 +23,11 @@ pub(crate) struct Wait {
     epoll: OwnedFd,
     event: OwnedFd,
     timer: OwnedFd,
-    /// A thread waits, or is about to: the next event wakes it.
+    /// A thread waits or is about to: the next notification writes the event.
     is_armed: AtomicBool,
-    /// The event was written and not taken back.
+    /// The event was written and not read.
     is_written: AtomicBool,
-    /// A thread was asked to return without an event.
+    /// A waiting thread is to return without an event (`fi_cq_signal`).
     is_signalled: AtomicBool,
 }
 
@@ -81,11 +81,11 @@ impl Wait {
     /// Wakes the other threads that wait.
     pub(crate) fn write(&self) {
         self.is_written.store(true, Ordering::SeqCst);
-        // The counter of the event cannot overflow: it is taken back when it is not zero.
+        // The counter of the event cannot overflow: `arm` reads it.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Announces that this thread is going to wait. Check for events after it, and wait only if there are none.
+    /// Begins a wait. The caller then checks for events, and waits only if there are none.
     pub(crate) fn arm(&self) {
         if self.is_written.swap(false, Ordering::SeqCst) {
             let _ = rustix::io::read(&self.event, &mut [0; 8]);
@@ -93,7 +93,7 @@ impl Wait {
         self.is_armed.store(true, Ordering::SeqCst);
     }
 
-    /// Takes the announcement of [`arm`](Self::arm) back.
+    /// Reverts [`arm`](Self::arm).
     pub(crate) fn disarm(&self) {
         self.is_armed.store(false, Ordering::SeqCst);
     }
@@ -120,7 +120,7 @@ impl Wait {
     }
 }
 
-/// Wait object of a queue or counter, of the kind that its program has chosen.
+/// Creates the wait object of a queue or counter.
 pub(crate) fn for_object(wait_object: c_int) -> Result<Option<Wait>, Code> {
     match wait_object {
         FI_WAIT_NONE => Ok(None),
