@@ -48,7 +48,7 @@ pub(crate) fn render(advice: &Advice) -> String {
         Advice::MapWithAccess(_) => "register the memory with access='both'",
         Advice::RegisterMemory => "allocate it with card.allocate, or register it with card.register",
         Advice::TakeCompletions => "call poll() on the channel, then submit again",
-        Advice::SplitTransfer => "split the transfer, or use a longer ring: card.configure(channel, depth=...)",
+        Advice::SplitTransfer => "split the transfer, or use a longer ring: card.h2c.open(n, descriptors=...)",
         Advice::Resubmit => "submit it again",
         Advice::WaitLongerOrAbort => "wait longer (timeout=...), or call abort() on the channel",
         Advice::WaitLonger => "wait longer (timeout=...)",

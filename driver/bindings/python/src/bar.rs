@@ -31,7 +31,7 @@ impl Bar {
         let bar = match self.role {
             BarRole::Dma => card.dma_bar(),
             BarRole::User => card.user_bar().ok_or_else(|| {
-                Failure::new(crate::error::Class::Unsupported, "the card has no user BAR")
+                Failure::new(crate::error::Class::UnsupportedError, "the card has no user BAR")
                     .on_card(card.name())
             })?,
         };

@@ -16,7 +16,7 @@ use crate::error::{Class, Failure, with_block};
 use crate::export::Export;
 use crate::memory::Region;
 use crate::numbers;
-use crate::wait::{self, brief};
+use crate::wait::{self, lock};
 
 /// DMA memory of a card. It supports the buffer protocol, and DLPack through numpy.
 #[pyclass(frozen, weakref, module = "fpga_rdma")]
@@ -77,7 +77,7 @@ impl Buffer {
         let mapped = wait::detached(py, || {
             // A refused map returns the memory, which is released here, without a lock of the driver.
             opened.map_memory(memory, access).map_err(|refused| {
-                Failure::new(Class::NoMemory, refused.error.kind.to_string())
+                Failure::new(Class::DmaMemoryError, refused.error.kind.to_string())
                     .advice("register whole pages (address and length are multiples of 4096), or use memory of card.allocate")
                     .on_card(opened.name())
             })
@@ -88,9 +88,8 @@ impl Buffer {
     fn new(card: &CardState, region: Region) -> Result<Self, Failure> {
         let region = Arc::new(region);
         if !card.regions().add(&region) {
-            return Err(
-                Failure::new(Class::InUse, "a part of the memory is registered already").on_card(card.name())
-            );
+            return Err(Failure::new(Class::InUseError, "a part of the memory is registered already")
+                .on_card(card.name()));
         }
         let (address, length) = (region.address, region.length);
         let device_address = region.iova.get();
@@ -101,15 +100,15 @@ impl Buffer {
     fn region(&self) -> Result<Arc<Region>, Failure> {
         // The pages of a child are others: zeros, or none.
         self.card.check_process()?;
-        brief(&self.region).clone().ok_or_else(|| wait::closed("the buffer").on_card(self.card.name()))
+        lock(&self.region).clone().ok_or_else(|| wait::closed("the buffer").on_card(self.card.name()))
     }
 
     fn is_busy(&self) -> bool {
-        brief(&self.region).as_ref().is_some_and(|region| region.is_busy())
+        lock(&self.region).as_ref().is_some_and(|region| region.is_busy())
     }
 
     fn busy(&self) -> Failure {
-        Failure::new(Class::InUse, "a transfer of this memory is in flight")
+        Failure::new(Class::InUseError, "a transfer of this memory is in flight")
             .advice("wait for the transfer (ticket.wait), or cancel it (ticket.cancel)")
             .on_card(self.card.name())
     }
@@ -119,10 +118,10 @@ impl Buffer {
         if !self.card.regions().is_own() {
             return Ok(());
         }
-        let Some(region) = brief(&self.region).take() else { return Ok(()) };
+        let Some(region) = lock(&self.region).take() else { return Ok(()) };
         self.card.regions().remove(&region);
         for channel in self.card.regions().channels() {
-            channel.forget(py, region.number, waits)?;
+            channel.deregister(py, region.number, waits)?;
         }
         // Unmapping is a system call.
         py.detach(|| drop(region));
@@ -179,7 +178,7 @@ impl Buffer {
 
     #[getter]
     fn closed(&self) -> bool {
-        brief(&self.region).is_none()
+        lock(&self.region).is_none()
     }
 
     fn __len__(&self) -> usize {
@@ -361,12 +360,12 @@ impl Card {
             ));
         }
         let found = self.state().regions().find(export.pointer().addr(), export.len());
-        let place = found.ok_or_else(|| {
+        let part = found.ok_or_else(|| {
             Failure::value(
                 "the object is not in DMA memory of this card: use card.allocate or card.register".to_owned(),
             )
         })?;
-        Ok(place.region.iova.get().saturating_add(place.offset as u64))
+        Ok(part.region.iova.get().saturating_add(part.offset as u64))
     }
 }
 

@@ -72,8 +72,9 @@ fn opened(py: Python<'_>, spec: CardSpec, options: OpenOptions) -> Result<fpga_d
         // After Ctrl-C, there is no receiver.
         let _ = sender.send(fpga_driver::Card::open_with(&spec, options));
     };
-    let system =
-        |error: std::io::Error| Failure::new(Class::Open, format!("no thread could be started: {error}"));
+    let system = |error: std::io::Error| {
+        Failure::new(Class::OpenError, format!("no thread could be started: {error}"))
+    };
     std::thread::Builder::new().name("fpga-open".to_owned()).spawn(work).map_err(system)?;
     loop {
         // A receiver belongs to one thread at a time.
@@ -82,7 +83,7 @@ fn opened(py: Python<'_>, spec: CardSpec, options: OpenOptions) -> Result<fpga_d
             Ok(opened) => return Ok(opened?),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Failure::new(Class::Open, "the thread that opens the card has ended"));
+                return Err(Failure::new(Class::OpenError, "the thread that opens the card has ended"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! State of a card that its Python objects share: what was taken from it, and its closing.
+//! State of a card that its Python objects share: channels, children, and closing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,18 +13,18 @@ use crate::channel::Shared;
 use crate::error::{Class, Failure};
 use crate::memory::Regions;
 use crate::owned::{Close, Owned};
-use crate::wait::{self, brief};
+use crate::wait::{self, lock};
 
-/// Card of Python objects: it is open until `Card.close`, and shared by everything that was taken from it.
+/// A card, open until `Card.close`, shared by all objects of the card.
 #[derive(Clone)]
 pub(crate) struct CardState(Arc<Inner>);
 
-/// Interval in which a thread looks whether another one has taken a channel.
-const SLOT_INTERVAL: Duration = Duration::from_micros(200);
+/// Interval between two checks whether another thread has opened a channel.
+const OPEN_POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// A channel of a card.
 enum Slot {
-    /// A thread is taking it.
+    /// A thread is opening it.
     Opening,
     Open(Arc<Shared>),
 }
@@ -48,7 +48,7 @@ struct Inner {
     map: Mutex<Option<Arc<RegisterMap>>>,
     /// Other objects that were taken.
     children: Mutex<Vec<Weak<dyn Close>>>,
-    /// A child of this process uses and closes nothing: the locks may be those of other threads of the parent.
+    /// Process that may use the card. In a child process, locks may have been copied while another thread of the parent held them.
     process: Process,
 }
 
@@ -90,11 +90,11 @@ impl CardState {
 
     /// Register map of the design that was loaded last.
     pub(crate) fn map(&self) -> Option<Arc<RegisterMap>> {
-        brief(&self.0.map).clone()
+        lock(&self.0.map).clone()
     }
 
     pub(crate) fn set_map(&self, map: Arc<RegisterMap>) {
-        *brief(&self.0.map) = Some(map);
+        *lock(&self.0.map) = Some(map);
     }
 
     /// DMA memory of the card's Python objects.
@@ -102,10 +102,10 @@ impl CardState {
         &self.0.regions
     }
 
-    /// Channel of a number, which is taken if it is not open. `exclusive`: an open one is refused.
+    /// Returns a channel, which is opened if needed. With `exclusive`, an open one is refused.
     ///
     /// # Errors
-    /// Errors of taking it; `InUseError`, `OtherProcessError`.
+    /// Errors of opening it; `InUseError`, `OtherProcessError`.
     pub(crate) fn channel(
         &self,
         py: Python<'_>,
@@ -115,12 +115,12 @@ impl CardState {
     ) -> Result<Arc<Shared>, Failure> {
         self.check_process()?;
         loop {
-            let mut slots = brief(&self.0.channels);
+            let mut slots = lock(&self.0.channels);
             match slots.get(&key) {
                 Some(Slot::Open(channel)) if channel.is_open() => {
                     if exclusive {
                         let message = format!("{} is open already", channel.label());
-                        return Err(Failure::new(Class::InUse, message)
+                        return Err(Failure::new(Class::InUseError, message)
                             .advice("close it first, or open it with its options before its first use")
                             .on_card(self.name()));
                     }
@@ -128,7 +128,7 @@ impl CardState {
                 }
                 Some(Slot::Opening) => {
                     drop(slots);
-                    py.detach(|| std::thread::sleep(SLOT_INTERVAL));
+                    py.detach(|| std::thread::sleep(OPEN_POLL_INTERVAL));
                     py.check_signals()?;
                 }
                 Some(Slot::Open(_)) | None => {
@@ -139,7 +139,7 @@ impl CardState {
         }
         // Other channels can be taken meanwhile.
         let opened = self.get().and_then(|card| Shared::open(py, card, &self.0.regions, key, options));
-        let mut slots = brief(&self.0.channels);
+        let mut slots = lock(&self.0.channels);
         match opened {
             Ok(channel) => {
                 slots.insert(key, Slot::Open(Arc::clone(&channel)));
@@ -158,20 +158,20 @@ impl CardState {
         }
     }
 
-    /// Makes an object a part of the card: it is closed with the card.
+    /// Records an object that is closed with the card.
     ///
     /// # Errors
     /// `ClosedError` if the card was closed meanwhile; `OtherProcessError`.
     pub(crate) fn adopt(&self, child: Weak<dyn Close>) -> Result<(), Failure> {
         self.check_process()?;
-        let mut children = brief(&self.0.children);
+        let mut children = lock(&self.0.children);
         self.get()?;
         children.retain(|child| child.strong_count() > 0);
         children.push(child);
         Ok(())
     }
 
-    /// Makes a value a part of the card.
+    /// Makes a value an object that is closed with the card.
     ///
     /// # Errors
     /// As [`adopt`](Self::adopt).
@@ -186,14 +186,14 @@ impl CardState {
         Ok(owned)
     }
 
-    /// Closes the card and all that was taken from it. All of it is closed even if a part fails; the first failure is returned.
+    /// Closes the card and all its objects, also after a failure. Returns the first failure.
     pub(crate) fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         self.check_process()?;
         // First, so that nothing is taken from the card any more.
-        let card = brief(&self.0.card).take();
-        let children = std::mem::take(&mut *brief(&self.0.children));
+        let card = lock(&self.0.card).take();
+        let children = std::mem::take(&mut *lock(&self.0.children));
         let children: Vec<Arc<dyn Close>> = children.iter().filter_map(Weak::upgrade).collect();
-        let channels = std::mem::take(&mut *brief(&self.0.channels));
+        let channels = std::mem::take(&mut *lock(&self.0.channels));
         let channels: Vec<Arc<Shared>> = channels.into_values().filter_map(Slot::open).collect();
         // All waits end at once, not one after the other.
         children.iter().for_each(|child| child.begin_close());
@@ -207,7 +207,7 @@ impl CardState {
         }
         py.detach(|| {
             // Arrays stay readable, but do not keep the device.
-            self.0.regions.give_back();
+            self.0.regions.unmap();
             drop(card);
         });
         closed

@@ -20,15 +20,17 @@ impl Classify for CdmaError {
             Self::AddressRange { .. }
             | Self::CardMemory { .. }
             | Self::Overlap { .. }
-            | Self::Narrow { .. } => Class::Range,
-            Self::Engine { .. } => Class::Fault,
-            Self::TimedOut { .. } | Self::Stopped { .. } => Class::TimedOut,
-            Self::Stuck { .. } => Class::Wedged,
-            Self::Silent(AllOnesCause::Server(cause)) if cause.class() != CauseClass::Gone => Class::TimedOut,
-            Self::Gone | Self::Silent(_) => Class::Gone,
-            Self::NoScatterGather => Class::Unsupported,
+            | Self::Narrow { .. } => Class::RangeError,
+            Self::Engine { .. } => Class::TransferFault,
+            Self::TimedOut { .. } | Self::Stopped { .. } => Class::TimedOutError,
+            Self::Stuck { .. } => Class::WedgedError,
+            Self::Silent(AllOnesCause::Server(cause)) if cause.class() != CauseClass::Gone => {
+                Class::TimedOutError
+            }
+            Self::Gone | Self::Silent(_) => Class::CardGoneError,
+            Self::NoScatterGather => Class::UnsupportedError,
             Self::Cause(cause) => Classify::class(cause),
-            _ => Class::Refused,
+            _ => Class::RefusedError,
         }
     }
 }
@@ -55,12 +57,12 @@ impl Cdma {
         let (source, destination) = (CardAddr::new(source), CardAddr::new(destination));
         let (mut limit, mut done) = (Limit::new(timeout)?, 0);
         self.engine.turns(py, &mut limit, |engine, limit, pause| {
-            // Without a limit, the engine still has one for each chunk.
+            // `None`: the driver limits each chunk.
             let left = timeout.map(|_| limit.left());
             let began = Instant::now();
             let mut reported = 0;
             let progress = &mut |now| {
-                // Inside a chunk, a pause would lose what is copied of it.
+                // A pause inside a chunk would repeat the chunk.
                 let between = core::mem::replace(&mut reported, now) < now;
                 if pause.is_closing() || between && pause.is_due() {
                     ControlFlow::Break(())
@@ -73,7 +75,7 @@ impl Cdma {
                 engine.copy_with_progress(at(source), at(destination), length - done, left, progress);
             match copied {
                 Ok(()) => Ok(Some(())),
-                // The rest follows with the next turn.
+                // The next turn copies the rest.
                 Err(Error { kind: CdmaError::Stopped { done: more, .. }, .. }) => {
                     done += more;
                     limit.spend(began.elapsed());

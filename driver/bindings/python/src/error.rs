@@ -12,67 +12,43 @@ use pyo3::prelude::*;
 
 use crate::advice::render;
 
-/// Exception class, by the kind of problem. The names are those of `fpga_rdma.errors`.
+/// Class of `fpga_rdma.errors` with the name of the variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// The card cannot be opened.
-    Open,
-    /// The resource has an owner, or memory has a transfer in flight.
-    InUse,
+    OpenError,
+    /// The resource has an owner, or a transfer of the memory is in flight.
+    InUseError,
     /// The card has no such resource, or not this function.
-    Unsupported,
+    UnsupportedError,
     /// The range is not inside the memory, the BAR or the card.
-    Range,
+    RangeError,
     /// DMA memory is used up.
-    NoMemory,
+    DmaMemoryError,
     /// The ring is full.
-    Full,
+    RingFullError,
     /// The time is over.
-    TimedOut,
+    TimedOutError,
     /// The engine reported an error in a transfer.
-    Fault,
+    TransferFault,
     /// The engine does not stop.
-    Wedged,
+    WedgedError,
     /// The card does not answer.
-    Gone,
+    CardGoneError,
     /// The object was closed.
-    Closed,
+    ClosedError,
     /// A map has no such register.
-    NoRegister,
+    NoRegisterError,
     /// A register map cannot be read, or is wrong.
-    Map,
+    MapError,
     /// The system, the peer or the card refused a request.
-    Refused,
+    RefusedError,
     /// A received packet is lost.
-    PacketLost,
+    PacketLostError,
     /// A stopped stream has no more packets.
-    StreamStopped,
+    StreamStoppedError,
     /// The object belongs to another process: to the parent, before a fork.
-    OtherProcess,
-}
-
-impl Class {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "OpenError",
-            Self::InUse => "InUseError",
-            Self::Unsupported => "UnsupportedError",
-            Self::Range => "RangeError",
-            Self::NoMemory => "DmaMemoryError",
-            Self::Full => "RingFullError",
-            Self::TimedOut => "TimedOutError",
-            Self::Fault => "TransferFault",
-            Self::Wedged => "WedgedError",
-            Self::Gone => "CardGoneError",
-            Self::Closed => "ClosedError",
-            Self::NoRegister => "NoRegisterError",
-            Self::Map => "MapError",
-            Self::Refused => "RefusedError",
-            Self::PacketLost => "PacketLostError",
-            Self::StreamStopped => "StreamStoppedError",
-            Self::OtherProcess => "OtherProcessError",
-        }
-    }
+    OtherProcessError,
 }
 
 /// Failure of a call, before it becomes an exception.
@@ -103,7 +79,7 @@ impl Failure {
         Self::Driver(Box::new(Problem { class, message, advice: None, card, part }))
     }
 
-    /// Adds what to do about it.
+    /// Adds the advice.
     pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
         if let Self::Driver(problem) = &mut self {
             problem.advice = Some(advice.into());
@@ -111,7 +87,7 @@ impl Failure {
         self
     }
 
-    /// Adds the name of the card, in front of the message as well.
+    /// Adds the name of the card, also in front of the message.
     pub(crate) fn on_card(mut self, card: &str) -> Self {
         if let Self::Driver(problem) = &mut self {
             problem.message = format!("{card}: {}", problem.message);
@@ -120,7 +96,7 @@ impl Failure {
         self
     }
 
-    /// Adds the card and the part of it, such as `c2h0`, in front of the message as well.
+    /// Adds the card and its part, such as `c2h0`, also in front of the message.
     pub(crate) fn on_part(self, card: &str, part: &str) -> Self {
         let mut failure = self;
         if let Self::Driver(problem) = &mut failure {
@@ -157,16 +133,16 @@ impl<K: ErrorKind + Classify> From<Error<K>> for Failure {
 impl From<OtherProcess> for Failure {
     #[cold]
     fn from(error: OtherProcess) -> Self {
-        Self::new(Class::OtherProcess, error.to_string()).advice(error.help())
+        Self::new(Class::OtherProcessError, error.to_string()).advice(error.help())
     }
 }
 
-/// Result of the end of a `with` block. A child process closes nothing: its exception, or its exit, is not replaced by that.
+/// Result of a close at the end of a `with` block. A child process cannot close the object; that does not replace its own exception or exit.
 pub(crate) fn at_block_end(closed: Result<(), Failure>) -> Result<(), Failure> {
-    closed.or_else(|failure| if failure.is(Class::OtherProcess) { Ok(()) } else { Err(failure) })
+    closed.or_else(|failure| if failure.is(Class::OtherProcessError) { Ok(()) } else { Err(failure) })
 }
 
-/// Makes a class with the method `close` usable in `with` blocks, which close it at their end.
+/// Makes a class with the method `close` a context manager, which closes it.
 macro_rules! with_block {
     ($class:ident) => {
         #[pymethods]
@@ -224,7 +200,7 @@ impl From<Failure> for PyErr {
 
 /// Makes an exception of the class in Python.
 fn exception(py: Python<'_>, problem: Problem) -> PyResult<PyErr> {
-    let class = py.import("fpga_rdma.errors")?.getattr(problem.class.name())?;
+    let class = py.import("fpga_rdma.errors")?.getattr(format!("{:?}", problem.class))?;
     let value = class.call1((problem.message, problem.advice, problem.card, problem.part))?;
     Ok(PyErr::from_value(value))
 }
@@ -237,9 +213,9 @@ pub(crate) trait Classify {
 impl Classify for OpenError {
     fn class(&self) -> Class {
         match self {
-            Self::Gone => Class::Gone,
-            Self::NotIdle { .. } => Class::Wedged,
-            _ => Class::Open,
+            Self::Gone => Class::CardGoneError,
+            Self::NotIdle { .. } => Class::WedgedError,
+            _ => Class::OpenError,
         }
     }
 }
@@ -247,11 +223,11 @@ impl Classify for OpenError {
 impl Classify for ResourceError {
     fn class(&self) -> Class {
         match self {
-            Self::InUse { .. } => Class::InUse,
-            Self::Busy { .. } => Class::Wedged,
+            Self::InUse { .. } => Class::InUseError,
+            Self::Busy { .. } => Class::WedgedError,
             Self::Cause(cause) => Classify::class(cause),
-            Self::StreamBuffers { .. } => Class::Range,
-            _ => Class::Unsupported,
+            Self::StreamBuffers { .. } => Class::RangeError,
+            _ => Class::UnsupportedError,
         }
     }
 }
@@ -260,9 +236,9 @@ impl Classify for SubmitError {
     fn class(&self) -> Class {
         match self {
             Self::Channel(error) => error.class(),
-            _ if self.is_full() => Class::Full,
-            Self::ForeignBuffer | Self::NotRegistered => Class::Refused,
-            _ => Class::Range,
+            _ if self.is_full() => Class::RingFullError,
+            Self::ForeignBuffer | Self::NotRegistered => Class::RefusedError,
+            _ => Class::RangeError,
         }
     }
 }
@@ -270,13 +246,13 @@ impl Classify for SubmitError {
 impl Classify for ChannelError {
     fn class(&self) -> Class {
         match self {
-            Self::Gone { .. } | Self::Disconnected { .. } => Class::Gone,
-            Self::Wedged { .. } => Class::Wedged,
-            Self::TimedOut { .. } | Self::Cancelled { .. } => Class::TimedOut,
-            Self::MemoryInUse | Self::PacketStarted => Class::InUse,
-            Self::NoInterrupt => Class::Unsupported,
+            Self::Gone { .. } | Self::Disconnected { .. } => Class::CardGoneError,
+            Self::Wedged { .. } => Class::WedgedError,
+            Self::TimedOut { .. } | Self::Cancelled { .. } => Class::TimedOutError,
+            Self::MemoryInUse | Self::PacketStarted => Class::InUseError,
+            Self::NoInterrupt => Class::UnsupportedError,
             Self::Cause(cause) => Classify::class(cause),
-            _ => Class::Refused,
+            _ => Class::RefusedError,
         }
     }
 }
@@ -287,7 +263,7 @@ impl Classify for TransferError {
             Self::Submit(error) => error.class(),
             Self::Fault(fault) => fault.class(),
             Self::Channel(error) => error.class(),
-            _ => Class::Refused,
+            _ => Class::RefusedError,
         }
     }
 }
@@ -299,8 +275,8 @@ impl Classify for BulkError {
             Self::Submit(error) => error.class(),
             Self::Fault { cause, .. } => cause.class(),
             Self::Channel { cause, .. } => cause.class(),
-            Self::NoFreeSlot { .. } => Class::Range,
-            _ => Class::Refused,
+            Self::NoFreeSlot { .. } => Class::RangeError,
+            _ => Class::RefusedError,
         }
     }
 }
@@ -308,9 +284,9 @@ impl Classify for BulkError {
 impl Classify for ChannelFault {
     fn class(&self) -> Class {
         match self.cause {
-            FaultCause::Gone | FaultCause::Reset => Class::Gone,
-            FaultCause::Wedged => Class::Wedged,
-            _ => Class::Fault,
+            FaultCause::Gone | FaultCause::Reset => Class::CardGoneError,
+            FaultCause::Wedged => Class::WedgedError,
+            _ => Class::TransferFault,
         }
     }
 }
@@ -318,17 +294,17 @@ impl Classify for ChannelFault {
 impl Classify for Cause {
     fn class(&self) -> Class {
         match self.class() {
-            CauseClass::OtherProcess => Class::OtherProcess,
-            CauseClass::InUse => Class::InUse,
+            CauseClass::OtherProcess => Class::OtherProcessError,
+            CauseClass::InUse => Class::InUseError,
             // Whole pages, for example, are a property of memory.
-            _ if self.get::<DmaAllocError>().is_some() => Class::NoMemory,
-            CauseClass::Memory => Class::NoMemory,
-            CauseClass::TimedOut => Class::TimedOut,
+            _ if self.get::<DmaAllocError>().is_some() => Class::DmaMemoryError,
+            CauseClass::Memory => Class::DmaMemoryError,
+            CauseClass::TimedOut => Class::TimedOutError,
             // After a reset, the state that the program has set is gone.
-            CauseClass::Gone | CauseClass::Reset => Class::Gone,
-            CauseClass::Range | CauseClass::Argument => Class::Range,
-            CauseClass::Unsupported => Class::Unsupported,
-            _ => Class::Refused,
+            CauseClass::Gone | CauseClass::Reset => Class::CardGoneError,
+            CauseClass::Range | CauseClass::Argument => Class::RangeError,
+            CauseClass::Unsupported => Class::UnsupportedError,
+            _ => Class::RefusedError,
         }
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::buffer::Buffer;
 use crate::error::Failure;
 use crate::export::Export;
-use crate::memory::{Place, Regions};
+use crate::memory::{RegionPart, Regions};
 
 /// Exported memory of a Python object. The exporter neither frees nor resizes it until this is dropped.
 pub(crate) struct Foreign {
@@ -48,7 +48,7 @@ impl Foreign {
     }
 
     /// The part of DMA memory that the object lies in.
-    pub(crate) fn place(&self, regions: &Regions) -> Option<Place> {
+    pub(crate) fn region_part(&self, regions: &Regions) -> Option<RegionPart> {
         regions.find(self.export.pointer().addr(), self.len())
     }
 

@@ -1,7 +1,7 @@
 //! Frame streams: one publisher, many subscribers.
 //!
-//! A publisher and a subscriber own the endpoint of their card. Nothing in this file waits inside the driver: a wait polls, lets the
-//! interpreter run between two polls, and polls the publishers of the same program on request.
+//! A publisher or subscriber owns the endpoint of its card. Waits poll; between two polls they run signal handlers, and poll publishers of
+//! the same program that the caller names.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -25,9 +25,10 @@ use crate::owned::{Close as _, Owned};
 use crate::record::record;
 use crate::wait::{self, Presence};
 
-/// Number of polls of one turn, without the interpreter.
-const TURN: usize = 64;
+/// Maximum number of polls without the interpreter's lock.
+const POLLS_PER_TURN: usize = 64;
 
+/// Converts an error whose text names the card.
 fn failure(class: Class, error: &dyn core::fmt::Display, advice: Option<fpga_driver::Advice>) -> Failure {
     let failure = Failure::new(class, error.to_string());
     match advice {
@@ -36,22 +37,23 @@ fn failure(class: Class, error: &dyn core::fmt::Display, advice: Option<fpga_dri
     }
 }
 
+/// Returns the class of a failure of this node's card.
 fn local(error: &LocalError) -> Class {
     match error {
         LocalError::Endpoint(error) => error.kind.class(),
         LocalError::Resource(error) => error.kind.class(),
         LocalError::Channel(error) => error.kind.class(),
         LocalError::Submit(error) => error.kind.class(),
-        _ => Class::Fault,
+        _ => Class::TransferFault,
     }
 }
 
 fn publisher_class(error: &PublisherError) -> Class {
     match error {
-        PublisherError::Geometry { .. } | PublisherError::Option { .. } => Class::Range,
+        PublisherError::Geometry { .. } | PublisherError::Option { .. } => Class::RangeError,
         PublisherError::Local(error) => local(error),
-        PublisherError::TimedOut { .. } => Class::TimedOut,
-        _ => Class::Refused,
+        PublisherError::TimedOut { .. } => Class::TimedOutError,
+        _ => Class::RefusedError,
     }
 }
 
@@ -59,8 +61,8 @@ fn subscriber_class(error: &SubscriberError) -> Class {
     match error {
         SubscriberError::Local(error) => local(error),
         SubscriberError::Send(error) => error.kind.class(),
-        SubscriberError::TimedOut { .. } => Class::TimedOut,
-        _ => Class::Refused,
+        SubscriberError::TimedOut { .. } => Class::TimedOutError,
+        _ => Class::RefusedError,
     }
 }
 
@@ -79,10 +81,10 @@ impl From<SubscriberError> for Failure {
 impl From<TakeError> for Failure {
     fn from(error: TakeError) -> Self {
         let class = match &error {
-            TakeError::Full { .. } => Class::Full,
-            TakeError::Closing => Class::Closed,
+            TakeError::Full { .. } => Class::RingFullError,
+            TakeError::Closing => Class::ClosedError,
             TakeError::Publisher(error) => publisher_class(error),
-            _ => Class::Refused,
+            _ => Class::RefusedError,
         };
         failure(class, &error, error.advice())
     }
@@ -91,11 +93,11 @@ impl From<TakeError> for Failure {
 impl From<PublishError> for Failure {
     fn from(error: PublishError) -> Self {
         let class = match &error {
-            PublishError::NoFreeSlot { .. } => Class::Full,
-            PublishError::Submit { .. } => Class::Fault,
-            PublishError::Closing => Class::Closed,
-            PublishError::TooLong(_) => Class::Range,
-            _ => Class::Refused,
+            PublishError::NoFreeSlot { .. } => Class::RingFullError,
+            PublishError::Submit { .. } => Class::TransferFault,
+            PublishError::Closing => Class::ClosedError,
+            PublishError::TooLong(_) => Class::RangeError,
+            _ => Class::RefusedError,
         };
         failure(class, &error, error.advice())
     }
@@ -104,10 +106,10 @@ impl From<PublishError> for Failure {
 impl From<JoinError> for Failure {
     fn from(error: JoinError) -> Self {
         let class = match &error {
-            JoinError::Geometry { .. } => Class::NoMemory,
-            JoinError::EventRing { .. } => Class::Range,
+            JoinError::Geometry { .. } => Class::DmaMemoryError,
+            JoinError::EventRing { .. } => Class::RangeError,
             JoinError::Subscriber(error) => subscriber_class(error),
-            _ => Class::Refused,
+            _ => Class::RefusedError,
         };
         failure(class, &error, error.advice())
     }
@@ -120,7 +122,7 @@ fn address(host: &str, port: u16) -> Result<SocketAddr, Failure> {
     Ok(SocketAddr::new(host, port))
 }
 
-/// Opens the endpoint that a stream owns.
+/// Opens an endpoint, which the stream owns.
 fn endpoint(py: Python<'_>, card: &CardState) -> Result<fpga_rdma::Endpoint, Failure> {
     let card = card.get()?;
     wait::detached(py, || fpga_rdma::Endpoint::open_with(&card, &EndpointOptions::default()))
@@ -189,12 +191,16 @@ impl Publisher {
         let published = self.0.with(py, |publisher| {
             py.detach(|| {
                 let mut frame = publisher.take()?;
-                frame.set_len(data.len()).map_err(|error| Failure::new(Class::Range, error.to_string()))?;
+                frame
+                    .set_len(data.len())
+                    .map_err(|error| Failure::new(Class::RangeError, error.to_string()))?;
                 let (memory, length) = (frame.data_mut(), data.len());
                 memory
                     .copy_from(0, data.view(), 0, length)
-                    .map_err(|error| Failure::new(Class::Range, error.to_string()))?;
-                frame.set_value(&value).map_err(|error| Failure::new(Class::Range, error.to_string()))?;
+                    .map_err(|error| Failure::new(Class::RangeError, error.to_string()))?;
+                frame
+                    .set_value(&value)
+                    .map_err(|error| Failure::new(Class::RangeError, error.to_string()))?;
                 let published = publisher.publish(frame)?;
                 let nodes = |set: fpga_frames::SubscriberSet| -> Vec<u32> {
                     publisher
@@ -279,7 +285,11 @@ impl Publisher {
 
 /// Receives the frames of one publisher.
 #[pyclass(frozen, module = "fpga_rdma.frames")]
-pub(crate) struct Subscriber(Arc<Owned<fpga_frames::Subscriber>>, CardState, Presence);
+pub(crate) struct Subscriber {
+    owned: Arc<Owned<fpga_frames::Subscriber>>,
+    card: CardState,
+    presence: Presence,
+}
 
 /// Converts an event to a record of Python.
 fn event<'py>(py: Python<'py>, found: Event) -> Result<Bound<'py, PyAny>, Failure> {
@@ -302,10 +312,11 @@ fn event<'py>(py: Python<'py>, found: Event) -> Result<Bound<'py, PyAny>, Failur
 }
 
 impl Subscriber {
-    fn turn(&self, py: Python<'_>) -> Result<Option<Event>, Failure> {
-        let event = self.0.with(py, |subscriber| {
+    /// Polls until there is an event, for some polls.
+    fn poll_some(&self, py: Python<'_>) -> Result<Option<Event>, Failure> {
+        let event = self.owned.with(py, |subscriber| {
             py.detach(|| {
-                for _ in 0..TURN {
+                for _ in 0..POLLS_PER_TURN {
                     if let Some(event) = subscriber.poll()? {
                         return Ok(Some(event));
                     }
@@ -316,7 +327,7 @@ impl Subscriber {
         })?;
         if event.is_none() {
             // Polls read host memory only.
-            self.2.check(py, &self.1.get()?)?;
+            self.presence.check(py, &self.card.get()?)?;
         }
         Ok(event)
     }
@@ -328,17 +339,17 @@ with_block!(Subscriber);
 impl Subscriber {
     #[getter]
     fn node(&self, py: Python<'_>) -> Result<u32, Failure> {
-        self.0.with(py, |subscriber| Ok(subscriber.endpoint().node().get()))
+        self.owned.with(py, |subscriber| Ok(subscriber.endpoint().node().get()))
     }
 
     #[getter]
     fn closed(&self) -> bool {
-        self.0.is_closed()
+        self.owned.is_closed()
     }
 
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>, Failure> {
-        let counts = self.0.with(py, |subscriber| Ok(subscriber.counts()))?;
+        let counts = self.owned.with(py, |subscriber| Ok(subscriber.counts()))?;
         record(
             py,
             "frames",
@@ -348,7 +359,7 @@ impl Subscriber {
     }
 
     fn poll<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>, Failure> {
-        self.turn(py)?.map(|found| event(py, found)).transpose()
+        self.poll_some(py)?.map(|found| event(py, found)).transpose()
     }
 
     #[pyo3(signature = (timeout = Some(10.0), *, poll = Vec::new()))]
@@ -360,17 +371,17 @@ impl Subscriber {
     ) -> Result<Bound<'py, PyAny>, Failure> {
         let (limit, began) = (wait::duration(timeout)?, Instant::now());
         loop {
-            if let Some(found) = self.turn(py)? {
+            if let Some(found) = self.poll_some(py)? {
                 return event(py, found);
             }
             for publisher in &poll {
                 publisher.get().poll_once(py)?;
             }
-            self.0.check_open()?;
+            self.owned.check_open()?;
             py.check_signals()?;
             if began.elapsed() >= limit {
-                return Err(Failure::new(Class::TimedOut, format!("no frame has arrived after {limit:?}"))
-                    .on_card(self.0.card())
+                return Err(Failure::new(Class::TimedOutError, format!("no frame has arrived after {limit:?}"))
+                    .on_card(self.owned.card())
                     .advice("wait longer (timeout=...); if the publisher is in this program, poll it: wait(poll=[publisher])"));
             }
         }
@@ -386,11 +397,11 @@ impl Subscriber {
 
     fn __next__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>, Failure> {
         loop {
-            match self.turn(py)? {
+            match self.poll_some(py)? {
                 Some(Event::Ended { .. }) => return Err(PyStopIteration::new_err(()).into()),
                 Some(found) => return event(py, found),
                 None => {
-                    self.0.check_open()?;
+                    self.owned.check_open()?;
                     py.check_signals()?;
                 }
             }
@@ -402,18 +413,22 @@ impl Subscriber {
     fn leave(&self, py: Python<'_>, timeout: Option<f64>) -> Result<(), Failure> {
         // A publisher that does not answer within this time finds out by its sends.
         let limit = wait::duration(timeout)?.min(Duration::from_secs(60));
-        if let Some(subscriber) = self.0.take(py)? {
+        if let Some(subscriber) = self.owned.take(py)? {
             wait::detached(py, || subscriber.leave(limit).map_err(Failure::from))?;
         }
         Ok(())
     }
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
-        self.0.close(py)
+        self.owned.close(py)
     }
 
     fn __repr__(&self) -> String {
-        format!("<Subscriber of {}{}>", self.0.card(), if self.0.is_closed() { ": closed" } else { "" })
+        format!(
+            "<Subscriber of {}{}>",
+            self.owned.card(),
+            if self.owned.is_closed() { ": closed" } else { "" }
+        )
     }
 }
 
@@ -475,7 +490,7 @@ impl Card {
             })?;
             if let Some(subscriber) = joined {
                 let owned = self.state().own("the subscriber", subscriber)?;
-                return Ok(Subscriber(owned, self.state().clone(), Presence::new()));
+                return Ok(Subscriber { owned, card: self.state().clone(), presence: Presence::new() });
             }
             for publisher in &poll {
                 publisher.get().poll_once(py)?;
@@ -483,7 +498,7 @@ impl Card {
             py.check_signals()?;
             if began.elapsed() >= limit {
                 let message = format!("the publisher at {address} has not accepted within {limit:?}");
-                return Err(Failure::new(Class::TimedOut, message).on_card(self.state().name()).advice(
+                return Err(Failure::new(Class::TimedOutError, message).on_card(self.state().name()).advice(
                     "check that it listens there and is polled; if it is in this program, poll it: subscribe(..., poll=[publisher])",
                 ));
             }

@@ -2,30 +2,11 @@
 
 use fpga_driver::BarOffset;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
 use crate::card::Card;
 use crate::error::Failure;
-
-/// Fields of a dataclass.
-macro_rules! fields {
-    ($py:expr, $($name:ident: $value:expr),* $(,)?) => {{
-        let fields = PyDict::new($py);
-        $(fields.set_item(stringify!($name), $value)?;)*
-        fields
-    }};
-}
-/// Makes a dataclass of `fpga_rdma.info`.
-///
-/// # Errors
-/// Errors of Python.
-pub(crate) fn dataclass<'py>(
-    py: Python<'py>,
-    class: &str,
-    fields: &Bound<'py, PyDict>,
-) -> PyResult<Bound<'py, PyAny>> {
-    py.import("fpga_rdma.info")?.getattr(class)?.call((), Some(fields))
-}
+use crate::record::{fields, named_record};
 
 #[pymethods]
 impl Card {
@@ -54,7 +35,7 @@ impl Card {
             memory: ranges,
             network_interface: info.ni.is_some(),
         );
-        Ok(dataclass(py, "CardInfo", &fields)?)
+        named_record("info", "CardInfo", &fields)
     }
 
     #[getter]
@@ -70,6 +51,6 @@ impl Card {
             quarantined: stats.quarantined,
             quarantined_bytes: stats.quarantined_bytes,
         );
-        Ok(dataclass(py, "DmaMemory", &fields)?)
+        named_record("info", "DmaMemory", &fields)
     }
 }

@@ -13,19 +13,19 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::card::Card;
 use crate::card_state::CardState;
 use crate::error::{Class, Classify, Failure, with_block};
-use crate::info::dataclass;
 use crate::numbers;
 use crate::owned::{Close, Owned};
+use crate::record::{fields, named_record};
 use crate::wait::{self, Limit, Presence};
 
 impl Classify for UserInterruptError {
     fn class(&self) -> Class {
         match self {
-            Self::TimedOut { .. } => Class::TimedOut,
-            Self::Gone | Self::Reset => Class::Gone,
-            Self::Disabled => Class::Unsupported,
+            Self::TimedOut { .. } => Class::TimedOutError,
+            Self::Gone | Self::Reset => Class::CardGoneError,
+            Self::Disabled => Class::UnsupportedError,
             Self::Cause(cause) => Classify::class(cause),
-            _ => Class::Refused,
+            _ => Class::RefusedError,
         }
     }
 }
@@ -137,7 +137,7 @@ impl PyUserInterrupt {
                                     self.interrupts.name(),
                                     limit.total().as_secs_f64()
                                 );
-                                return Err(Failure::new(Class::TimedOut, message)
+                                return Err(Failure::new(Class::TimedOutError, message)
                             .advice("wait longer (timeout=...), or check that the design raises usr_irq_req")
                             .on_card(self.card.name()));
                             }
@@ -219,15 +219,16 @@ impl Card {
         let card = self.state().get()?;
         let states = wait::detached(py, || card.user_interrupt_states())?;
         let make = |state: &fpga_driver::user_interrupt::UserInterruptState| {
-            let fields = PyDict::new(py);
-            fields.set_item("line", state.line)?;
-            fields.set_item("enabled", state.enabled)?;
-            fields.set_item("pending", state.pending)?;
-            fields.set_item("vector", state.vector)?;
-            fields.set_item("count", state.count)?;
-            dataclass(py, "UserInterruptState", &fields)
+            let fields = fields!(py,
+                line: state.line,
+                enabled: state.enabled,
+                pending: state.pending,
+                vector: state.vector,
+                count: state.count,
+            );
+            named_record("info", "UserInterruptState", &fields)
         };
-        Ok(states.iter().map(make).collect::<PyResult<_>>()?)
+        states.iter().map(make).collect()
     }
 }
 

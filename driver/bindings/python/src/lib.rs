@@ -1,6 +1,22 @@
 //! Native part of the Python package `fpga_rdma`. The documentation for Python programs is in the package's stubs and docstrings.
 //!
-//! This package is a foreign-language boundary and nothing else. Each area has a file, which adds its classes to the module.
+//! This package is a foreign-language boundary and nothing else.
+//!
+//! | Module | Contents |
+//! |---|---|
+//! | `card`, `card_state`, `info`, `recovery` | cards: opening and closing, properties, recovery |
+//! | `bar`, `registers` | registers by offset; registers by name of a register map |
+//! | `buffer`, `memory`, `export`, `foreign` | DMA buffers; regions of DMA memory; the buffer protocol; memory of other objects |
+//! | `channel` | DMA channels: transfers, batches, tickets, cancellation |
+//! | `stream` | AXI4-Stream channels |
+//! | `interrupt` | user interrupts |
+//! | `cdma` | copies inside the card |
+//! | `endpoint` | transfers and reads between cards |
+//! | `frames` | frame streams |
+//! | `sim` | simulated cards and their network |
+//! | `numbers`, `record` | integer arguments; dataclasses of the Python part |
+//! | `owned`, `wait` | objects that threads share; limits and signals of waits |
+//! | `error`, `advice` | exceptions, and the driver's advice in terms of Python |
 //!
 //! * Objects are shared by Python threads: a lock guards each channel, and the interpreter runs on during every wait.
 //! * Ctrl-C ends every wait (`wait.rs`).

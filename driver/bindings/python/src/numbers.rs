@@ -1,4 +1,4 @@
-//! Integers that Python programs pass: single ones, which have a range each, and arrays of offsets and addresses.
+//! Integer arguments of Python programs: single integers with a range, and arrays of offsets and addresses.
 //!
 //! Objects of other types are a `TypeError`, and integers outside the range a `ValueError` that names the argument, the number and the range.
 
@@ -11,74 +11,77 @@ use crate::error::Failure;
 use crate::export::{Export, name_of};
 
 /// Integer type of an argument, or an optional one.
-pub(crate) trait Whole: Sized {
-    /// Converts the object, called `what` in messages.
-    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self>;
+pub(crate) trait IntegerArgument: Sized {
+    /// Converts the object, called `argument` in messages.
+    fn read(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Self>;
 }
 
 macro_rules! whole {
     ($($integer:ty)*) => {$(
-        impl Whole for $integer {
-            fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
-                object.extract().map_err(|error: PyErr| refused(object, what, u64::from(<$integer>::MAX), error))
+        impl IntegerArgument for $integer {
+            fn read(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Self> {
+                object.extract().map_err(|error: PyErr| conversion_error(object, argument, u64::from(<$integer>::MAX), error))
             }
         }
     )*};
 }
 whole!(u8 u16 u32 u64);
 
-impl Whole for usize {
-    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
-        object.extract().map_err(|error: PyErr| refused(object, what, Self::MAX as u64, error))
+impl IntegerArgument for usize {
+    fn read(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Self> {
+        object.extract().map_err(|error: PyErr| conversion_error(object, argument, Self::MAX as u64, error))
     }
 }
 
-/// A position, which the caller compares with a count: beyond 64 bits it is the largest or smallest number.
-impl Whole for i64 {
-    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+/// Signed integer, such as an index that the caller compares with a count. Numbers beyond 64 bits become the largest or smallest one.
+impl IntegerArgument for i64 {
+    fn read(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Self> {
         object.extract().or_else(|error: PyErr| {
             if error.is_instance_of::<PyOverflowError>(object.py()) {
                 return Ok(if object.lt(0)? { Self::MIN } else { Self::MAX });
             }
-            Err(refused(object, what, 0, error))
+            Err(conversion_error(object, argument, 0, error))
         })
     }
 }
 
-impl<T: Whole> Whole for Vec<T> {
-    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
-        object.try_iter()?.map(|item| T::read(&item?, what)).collect()
+impl<T: IntegerArgument> IntegerArgument for Vec<T> {
+    fn read(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Self> {
+        object.try_iter()?.map(|item| T::read(&item?, argument)).collect()
     }
 }
 
-impl<T: Whole> Whole for Option<T> {
-    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
-        if object.is_none() { Ok(None) } else { T::read(object, what).map(Some) }
+impl<T: IntegerArgument> IntegerArgument for Option<T> {
+    fn read(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Self> {
+        if object.is_none() { Ok(None) } else { T::read(object, argument).map(Some) }
     }
 }
 
-impl Whole for (u64, u64) {
-    fn read(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+impl IntegerArgument for (u64, u64) {
+    fn read(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Self> {
         let pair: (Bound<'_, PyAny>, Bound<'_, PyAny>) = object.extract().map_err(|_| {
-            PyTypeError::new_err(format!("{what} is of type {}: give a pair of integers", name_of(object)))
+            PyTypeError::new_err(format!(
+                "{argument} is of type {}: give a pair of integers",
+                name_of(object)
+            ))
         })?;
-        Ok((u64::read(&pair.0, what)?, u64::read(&pair.1, what)?))
+        Ok((u64::read(&pair.0, argument)?, u64::read(&pair.1, argument)?))
     }
 }
 
-fn refused(object: &Bound<'_, PyAny>, what: &str, most: u64, error: PyErr) -> PyErr {
+fn conversion_error(object: &Bound<'_, PyAny>, argument: &str, max: u64, error: PyErr) -> PyErr {
     let py = object.py();
     if error.is_instance_of::<PyOverflowError>(py) {
-        let text = format!("{what} is {}: give an integer from 0 to {most:#x}", digits(object));
+        let text = format!("{argument} is {}: give an integer from 0 to {max:#x}", digits(object));
         return pyo3::exceptions::PyValueError::new_err(text);
     }
     if error.is_instance_of::<PyTypeError>(py) {
-        return PyTypeError::new_err(format!("{what} is of type {}: give an integer", name_of(object)));
+        return PyTypeError::new_err(format!("{argument} is of type {}: give an integer", name_of(object)));
     }
     error
 }
 
-/// An integer as text; long ones are not written out.
+/// Formats an integer; integers of more than 40 digits are not written out.
 pub(crate) fn digits(number: &Bound<'_, PyAny>) -> String {
     match number.str() {
         Ok(text) if text.len().is_ok_and(|length| length <= 40) => text.to_string_lossy().into(),
@@ -89,7 +92,7 @@ pub(crate) fn digits(number: &Bound<'_, PyAny>) -> String {
 macro_rules! arguments {
     ($($name:ident)*) => {$(
         /// Converts the argument of this name.
-        pub(crate) fn $name<T: Whole>(object: &Bound<'_, PyAny>) -> PyResult<T> {
+        pub(crate) fn $name<T: IntegerArgument>(object: &Bound<'_, PyAny>) -> PyResult<T> {
             T::read(object, stringify!($name))
         }
     )*};
@@ -110,10 +113,10 @@ impl Numbers {
     ///
     /// # Errors
     /// `ValueError` for numbers outside 64 bits, also negative ones, and for several dimensions; `TypeError` for other objects.
-    pub(crate) fn read(py: Python<'_>, object: &Bound<'_, PyAny>, what: &str) -> Result<Self, Failure> {
+    pub(crate) fn read(py: Python<'_>, object: &Bound<'_, PyAny>, argument: &str) -> Result<Self, Failure> {
         let no_integers = || {
             let text =
-                format!("{what} is of type {}: give an array or a sequence of integers", name_of(object));
+                format!("{argument} is of type {}: give an array or a sequence of integers", name_of(object));
             Failure::Python(PyTypeError::new_err(text))
         };
         if object.is_instance_of::<PyString>() {
@@ -122,7 +125,7 @@ impl Numbers {
         let export = match Export::lend(object) {
             // Arrays of Python's integers are sequences of objects.
             Ok(export) if export.format() != b"O" => export,
-            _ => return Self::elements(py, object, what).unwrap_or_else(|| Err(no_integers())),
+            _ => return Self::elements(py, object, argument).unwrap_or_else(|| Err(no_integers())),
         };
         let Some(layout) = Layout::of(export.format(), export.item_size()) else {
             return Err(no_integers());
@@ -130,31 +133,31 @@ impl Numbers {
         match export.dimensions() {
             0 => return Err(no_integers()),
             1 => {}
-            more => {
+            count => {
                 return Err(Failure::value(format!(
-                    "{what} has {more} dimensions: give an array of one dimension"
+                    "{argument} has {count} dimensions: give an array of one dimension"
                 )));
             }
         }
         let numbers = layout.read(py, &export)?;
-        // One look at all of them together: arrays are long.
+        // Arrays are long: the sign bits of all numbers are tested at once.
         if layout.is_signed && numbers.iter().fold(0, |all, number| all | number) >> 63 != 0 {
             let below = numbers.iter().map(|number| number.cast_signed()).enumerate().find(|(_, n)| *n < 0);
             if let Some((at, number)) = below {
-                return Err(negative(what, at, &number.to_string()));
+                return Err(negative(argument, at, &number.to_string()));
             }
         }
         Ok(Self(numbers))
     }
 
     /// Reads a sequence, or an object that converts itself to one. `None` for other objects.
-    fn elements(py: Python<'_>, object: &Bound<'_, PyAny>, what: &str) -> Option<Result<Self, Failure>> {
+    fn elements(py: Python<'_>, object: &Bound<'_, PyAny>, argument: &str) -> Option<Result<Self, Failure>> {
         if let Ok(sequence) = object.cast::<PySequence>() {
             let items = sequence.try_iter().map_err(Failure::from);
             return Some(items.and_then(|items| {
                 items
                     .enumerate()
-                    .map(|(at, item)| element(&item?, what, at))
+                    .map(|(at, item)| element(&item?, argument, at))
                     .collect::<Result<_, _>>()
                     .map(Self)
             }));
@@ -162,7 +165,7 @@ impl Numbers {
         if let Ok(list) = object.call_method0(intern!(py, "tolist"))
             && list.cast::<PySequence>().is_ok()
         {
-            return Self::elements(py, &list, what);
+            return Self::elements(py, &list, argument);
         }
         None
     }
@@ -172,20 +175,22 @@ impl Numbers {
     }
 }
 
-fn negative(what: &str, at: usize, number: &str) -> Failure {
-    Failure::value(format!("{what}[{at}] is negative ({number}): give 0 or more"))
+fn negative(argument: &str, at: usize, number: &str) -> Failure {
+    Failure::value(format!("{argument}[{at}] is negative ({number}): give 0 or more"))
 }
 
 /// Element of a sequence.
-fn element(item: &Bound<'_, PyAny>, what: &str, at: usize) -> Result<u64, Failure> {
-    let name = format!("{what}[{at}]");
+fn element(item: &Bound<'_, PyAny>, argument: &str, at: usize) -> Result<u64, Failure> {
+    let name = format!("{argument}[{at}]");
     if item.is_instance_of::<PyBool>() {
         return Err(PyTypeError::new_err(format!("{name} is of type bool: give an integer")).into());
     }
     match item.extract::<i64>() {
-        Ok(number) => u64::try_from(number).map_err(|_| negative(what, at, &number.to_string())),
+        Ok(number) => u64::try_from(number).map_err(|_| negative(argument, at, &number.to_string())),
         Err(_) => match item.lt(0) {
-            Ok(true) if item.is_instance_of::<pyo3::types::PyInt>() => Err(negative(what, at, &digits(item))),
+            Ok(true) if item.is_instance_of::<pyo3::types::PyInt>() => {
+                Err(negative(argument, at, &digits(item)))
+            }
             _ => Ok(u64::read(item, &name)?),
         },
     }

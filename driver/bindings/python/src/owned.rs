@@ -1,7 +1,7 @@
 //! Objects that Python threads share, and that end with their card.
 //!
-//! A thread that waits for the card holds an object in turns only ([`Owned::turns`]): another thread gets it within some milliseconds, and
-//! signal handlers run while no lock is held. A close ends the waits of other threads at once.
+//! A thread that waits for the card holds an object in turns of some milliseconds ([`Owned::turns`]). Between two turns, other threads use
+//! the object and signal handlers run. A close ends the waits of other threads at once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -16,8 +16,8 @@ use crate::wait::{self, Limit, Pause, SIGNAL_INTERVAL};
 
 /// Interval in which a thread tries to take an object that another thread holds.
 const LOCK_INTERVAL: Duration = Duration::from_micros(100);
-/// Maximum time for which a wait leaves an object to threads that want it, before it wants it itself.
-const GIVE_WAY: Duration = Duration::from_millis(1);
+/// Maximum time for which a wait leaves an object to other threads between two turns.
+const MAX_YIELD: Duration = Duration::from_millis(1);
 
 /// Object that `Card.close` closes.
 pub(crate) trait Close: Send + Sync {
@@ -38,23 +38,23 @@ pub(crate) struct Owned<T> {
     name: String,
     /// `None`: closed.
     value: Mutex<Option<T>>,
-    /// A thread wants to close the object: waits of other threads end.
+    /// A thread closes the object: waits of other threads end.
     closing: AtomicBool,
-    /// Number of threads that want the value.
+    /// Number of threads that wait for the value.
     wanted: AtomicU32,
     /// Thread that holds the value; 0: none.
     holder: AtomicUsize,
-    /// In another process, a child of this one, the value is not used, and the lock may be that of another thread of the parent for ever.
+    /// Process that may use the value. In a child process, the lock may have been copied while another thread of the parent held it.
     process: Process,
 }
 
 thread_local! {
-    static SELF: Cell<u8> = const { Cell::new(0) };
+    static ADDRESS: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Number of this thread, unlike that of every other thread that is running.
+/// Number of this thread, unique among running threads.
 fn this_thread() -> usize {
-    SELF.with(|own| core::ptr::from_ref(own).addr())
+    ADDRESS.with(|own| core::ptr::from_ref(own).addr())
 }
 
 /// Value that this thread holds.
@@ -80,17 +80,17 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-/// Wish of a thread to hold a value.
-struct Wish<'a>(&'a AtomicU32);
+/// Waiter of a thread to hold a value.
+struct Waiter<'a>(&'a AtomicU32);
 
-impl<'a> Wish<'a> {
+impl<'a> Waiter<'a> {
     fn new(wanted: &'a AtomicU32) -> Self {
         wanted.fetch_add(1, Ordering::Relaxed);
         Self(wanted)
     }
 }
 
-impl Drop for Wish<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -157,9 +157,9 @@ impl<T: Send> Owned<T> {
         limit: &mut Limit,
         closes: bool,
     ) -> Result<Held<'_, T>, Failure> {
-        let _wish = Wish::new(&self.wanted);
+        let _waiter = Waiter::new(&self.wanted);
         let began = Instant::now();
-        let mut looked = began;
+        let mut checked = began;
         loop {
             if closes {
                 self.process.check()?;
@@ -171,7 +171,7 @@ impl<T: Send> Owned<T> {
                 return Ok(held);
             }
             if self.holder.load(Ordering::Relaxed) == this_thread() {
-                return Err(Failure::new(Class::InUse, "a call of this thread is using it")
+                return Err(Failure::new(Class::InUseError, "a call of this thread is using it")
                     .advice("do it after that call, not in code that runs inside it")
                     .on_part(&self.card, &self.name));
             }
@@ -180,16 +180,16 @@ impl<T: Send> Owned<T> {
                 return Err(self.late(limit));
             }
             py.detach(|| std::thread::sleep(LOCK_INTERVAL));
-            if looked.elapsed() >= SIGNAL_INTERVAL {
+            if checked.elapsed() >= SIGNAL_INTERVAL {
                 py.check_signals()?;
-                looked = Instant::now();
+                checked = Instant::now();
             }
         }
     }
 
     #[cold]
     fn late(&self, limit: &Limit) -> Failure {
-        Failure::new(Class::TimedOut, format!("other calls were using it for {:?}", limit.total()))
+        Failure::new(Class::TimedOutError, format!("other calls were using it for {:?}", limit.total()))
             .advice("wait longer (timeout=...), or end the calls of other threads")
             .on_part(&self.card, &self.name)
     }
@@ -242,7 +242,7 @@ impl<T: Send> Owned<T> {
         }
         let began = Instant::now();
         py.detach(|| {
-            while self.wanted.load(Ordering::Relaxed) > 0 && began.elapsed() < GIVE_WAY {
+            while self.wanted.load(Ordering::Relaxed) > 0 && began.elapsed() < MAX_YIELD {
                 std::thread::sleep(LOCK_INTERVAL);
             }
         });
@@ -259,7 +259,7 @@ impl<T: Send> Owned<T> {
         if self.is_closed() { Err(self.closed()) } else { Ok(()) }
     }
 
-    /// Whether it is of no use any more: closed, or the object of another process.
+    /// Whether the object was closed, or belongs to another process.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.closing.load(Ordering::Acquire) || !self.process.is_current()

@@ -1,7 +1,8 @@
-//! Records: dataclasses of the package's Python part, for statistics and completions.
+//! Dataclasses of the package's Python part, for properties, statistics and completions.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::error::Failure;
 
@@ -17,3 +18,26 @@ pub(crate) fn record<'py>(
 ) -> Result<Bound<'py, PyAny>, Failure> {
     Ok(py.import(format!("fpga_rdma.{module}"))?.getattr(class)?.call1(fields)?)
 }
+
+/// As [`record`], with the fields by name.
+///
+/// # Errors
+/// As [`record`].
+pub(crate) fn named_record<'py>(
+    module: &str,
+    class: &str,
+    fields: &Bound<'py, PyDict>,
+) -> Result<Bound<'py, PyAny>, Failure> {
+    let module = fields.py().import(format!("fpga_rdma.{module}"))?;
+    Ok(module.getattr(class)?.call((), Some(fields))?)
+}
+
+/// Makes a dictionary of fields by name.
+macro_rules! fields {
+    ($py:expr, $($name:ident: $value:expr),* $(,)?) => {{
+        let fields = pyo3::types::PyDict::new($py);
+        $(fields.set_item(stringify!($name), $value)?;)*
+        fields
+    }};
+}
+pub(crate) use fields;

@@ -3,23 +3,23 @@
 use fpga_driver::recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryStepOutcome};
 use fpga_driver::{ChannelName, Direction};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
 use crate::card::Card;
 use crate::error::{Class, Classify, Failure};
-use crate::info::dataclass;
+use crate::record::{fields, named_record};
 use crate::wait;
 
 impl Classify for RecoveryError {
     fn class(&self) -> Class {
         match self {
-            Self::Gone | Self::Stale => Class::Gone,
-            Self::AllOnes => Class::Wedged,
-            Self::InUse { .. } => Class::InUse,
-            Self::Observed | Self::NoSuchChannel { .. } => Class::Unsupported,
+            Self::Gone | Self::Stale => Class::CardGoneError,
+            Self::AllOnes => Class::WedgedError,
+            Self::InUse { .. } => Class::InUseError,
+            Self::Observed | Self::NoSuchChannel { .. } => Class::UnsupportedError,
             Self::Open(error) => error.class(),
             Self::Cause(cause) => Classify::class(cause),
-            _ => Class::Refused,
+            _ => Class::RefusedError,
         }
     }
 }
@@ -66,24 +66,23 @@ impl Card {
         let report = wait::detached(py, || card.recover_with(&options))?;
         let mut steps = Vec::with_capacity(report.steps.len());
         for step in &report.steps {
-            let fields = PyDict::new(py);
-            fields.set_item("step", step.step.to_string())?;
-            fields.set_item("found", step.found.as_str())?;
-            fields.set_item("outcome", step.outcome.word())?;
             let reason = match &step.outcome {
                 RecoveryStepOutcome::Unsupported { reason } => Some(reason.to_string()),
                 RecoveryStepOutcome::Failed { reason } => Some(reason.to_string()),
                 _ => None,
             };
-            fields.set_item("reason", reason)?;
-            fields.set_item("duration", std::time::Duration::from_nanos(step.duration_ns).as_secs_f64())?;
-            steps.push(dataclass(py, "RecoveryStep", &fields)?);
+            let fields = fields!(py,
+                step: step.step.to_string(),
+                found: step.found.as_str(),
+                outcome: step.outcome.word(),
+                reason: reason,
+                duration: std::time::Duration::from_nanos(step.duration_ns).as_secs_f64(),
+            );
+            steps.push(named_record("info", "RecoveryStep", &fields)?);
         }
-        let fields = PyDict::new(py);
-        fields.set_item("card", report.card)?;
-        fields.set_item("steps", PyTuple::new(py, steps)?)?;
-        fields.set_item("healthy", report.well)?;
-        fields.set_item("reopen", report.reopen)?;
-        Ok(dataclass(py, "RecoveryReport", &fields)?)
+        let steps = PyTuple::new(py, steps)?;
+        let fields =
+            fields!(py, card: report.card, steps: steps, healthy: report.well, reopen: report.reopen);
+        named_record("info", "RecoveryReport", &fields)
     }
 }

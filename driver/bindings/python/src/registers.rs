@@ -14,8 +14,8 @@ use crate::card::Card;
 use crate::card_state::CardState;
 use crate::error::{Class, Classify, Failure};
 use crate::export::name_of;
-use crate::info::dataclass;
 use crate::numbers;
+use crate::record::{fields, named_record};
 use crate::wait;
 
 /// Register map, and the card whose registers it describes.
@@ -28,9 +28,9 @@ pub(crate) struct Map {
 impl Map {
     fn refused(&self, error: &NameError) -> Failure {
         let class = match error {
-            NameError::Unknown { .. } => Class::NoRegister,
-            NameError::Access { .. } => Class::Unsupported,
-            _ => Class::Range,
+            NameError::Unknown { .. } => Class::NoRegisterError,
+            NameError::Access { .. } => Class::UnsupportedError,
+            _ => Class::RangeError,
         };
         Failure::new(class, error.to_string()).on_card(self.card.name())
     }
@@ -46,7 +46,7 @@ impl Map {
     ) -> Result<T, Failure> {
         let card = self.card.get()?;
         let bar = card.user_bar().ok_or_else(|| {
-            Failure::new(Class::Unsupported, "the card has no user BAR").on_card(card.name())
+            Failure::new(Class::UnsupportedError, "the card has no user BAR").on_card(card.name())
         })?;
         // The card may be in another process, which needs time to answer.
         wait::detached(py, || {
@@ -101,7 +101,7 @@ impl Map {
         self.map.registers().iter().map(|register| register.name.as_str()).collect()
     }
 
-    /// Kind of what a name stands for: `register`, `field`, or `group` for blocks and arrays.
+    /// Kind of a name: `register`, `field`, or `group` for blocks and arrays.
     fn kind(&self, name: &str) -> Result<&'static str, Failure> {
         match self.map.find(name) {
             Ok(Named { field: Some(_), .. }) => Ok("field"),
@@ -122,7 +122,7 @@ impl Map {
         }
         for rest in self.map.registers().iter().filter_map(|register| below(&register.name, name)) {
             let child = first(rest);
-            // Registers are in the order of their offsets, so those of one child are neighbours, nearly always.
+            // Registers are in the order of their offsets, so those of one child are usually neighbours.
             if children.last().is_none_or(|last| last != child)
                 && !children.iter().any(|known| known == child)
             {
@@ -149,9 +149,9 @@ impl Map {
             Ok(number) => self.access(py, |registers| registers.write(name, number)),
             Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
                 let named = self.find(name)?;
-                let (number, most) = (numbers::digits(value), named.bits().max_value());
-                let message = format!("{named}: {number} does not fit: give 0 to {most:#x}");
-                Err(Failure::new(Class::Range, message).on_card(self.card.name()))
+                let (number, max) = (numbers::digits(value), named.bits().max_value());
+                let message = format!("{named}: {number} does not fit: give 0 to {max:#x}");
+                Err(Failure::new(Class::RangeError, message).on_card(self.card.name()))
             }
             Err(error) if error.is_instance_of::<PyTypeError>(py) => {
                 let named = self.find(name)?;
@@ -177,28 +177,29 @@ impl Map {
 
     fn describe<'py>(&self, py: Python<'py>, name: &str) -> Result<Bound<'py, PyAny>, Failure> {
         let named = self.find(name)?;
-        let fields = PyDict::new(py);
-        fields.set_item("name", named.to_string())?;
-        fields.set_item("offset", named.register.address.get())?;
-        fields.set_item("low_bit", named.bits().mask().trailing_zeros())?;
-        fields.set_item("width", named.bits().width())?;
-        fields.set_item("access", named.access().abbreviation())?;
-        fields.set_item("reset", named.register.reset.map(|reset| named.bits().extract(reset)))?;
         let doc = named.field.map_or_else(|| self.map.doc_of(named.register), |field| field.doc.as_str());
-        fields.set_item("doc", doc)?;
         let values = PyDict::new(py);
         for (label, number) in
             self.map.values(named).map(|values| values.names.as_slice()).unwrap_or_default()
         {
             values.set_item(label, number)?;
         }
-        fields.set_item("values", values)?;
-        Ok(dataclass(py, "RegisterInfo", &fields)?)
+        let fields = fields!(py,
+            name: named.to_string(),
+            offset: named.register.address.get(),
+            low_bit: named.bits().mask().trailing_zeros(),
+            width: named.bits().width(),
+            access: named.access().abbreviation(),
+            reset: named.register.reset.map(|reset| named.bits().extract(reset)),
+            doc: doc,
+            values: values,
+        );
+        named_record("info", "RegisterInfo", &fields)
     }
 }
 
 fn invalid(error: &MapError) -> Failure {
-    Failure::new(Class::Map, error.to_string())
+    Failure::new(Class::MapError, error.to_string())
 }
 
 /// Makes the object whose attributes are the registers.
@@ -230,7 +231,7 @@ impl Card {
     #[getter]
     fn regs<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>, Failure> {
         let map = self.state().map().ok_or_else(|| {
-            Failure::new(Class::Unsupported, "no register map is loaded")
+            Failure::new(Class::UnsupportedError, "no register map is loaded")
                 .advice("describe your design's registers in a file, and call card.load_map(path)")
                 .on_card(self.state().name())
         })?;

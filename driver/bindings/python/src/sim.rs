@@ -62,7 +62,7 @@ fn description(name: &str) -> Result<CardDescription, Failure> {
     if name.is_empty() || name == "mock" {
         return Ok(CardDescription::default());
     }
-    CardDescription::find(Path::new(name)).map_err(|error| Failure::new(Class::Open, error.to_string()))
+    CardDescription::find(Path::new(name)).map_err(|error| Failure::new(Class::OpenError, error.to_string()))
 }
 
 fn seconds(span: f64, what: &str) -> Result<Nanos, Failure> {
@@ -117,8 +117,9 @@ impl Network {
         if threaded {
             builder = builder.threaded(ThreadOptions::default());
         }
-        let network =
-            builder.build().map_err(|error: SimNetworkError| Failure::new(Class::Open, error.to_string()))?;
+        let network = builder
+            .build()
+            .map_err(|error: SimNetworkError| Failure::new(Class::OpenError, error.to_string()))?;
         Ok(Self(Own::new(network)))
     }
 
@@ -233,7 +234,7 @@ impl SimulatedCard {
         self.network
             .get()?
             .with_card(self.index, access)
-            .ok_or_else(|| Failure::new(Class::Range, "there is no such card"))
+            .ok_or_else(|| Failure::new(Class::RangeError, "there is no such card"))
     }
 
     /// Checks the number of a user interrupt.
@@ -276,7 +277,7 @@ impl SimulatedCard {
         }
         let mut bytes = vec![0; length];
         self.with(|card| card.peek(CardAddr::new(address), &mut bytes))?
-            .map_err(|error| Failure::new(Class::Range, error.to_string()))?;
+            .map_err(|error| Failure::new(Class::RangeError, error.to_string()))?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -287,7 +288,7 @@ impl SimulatedCard {
     ) -> Result<(), Failure> {
         let bytes = Foreign::readable(data)?.to_vec();
         self.with(|card| card.poke(CardAddr::new(address), &bytes))?
-            .map_err(|error| Failure::new(Class::Range, error.to_string()))
+            .map_err(|error| Failure::new(Class::RangeError, error.to_string()))
     }
 
     fn poison(

@@ -14,9 +14,9 @@ use pyo3::prelude::*;
 use crate::advice::render;
 use crate::error::{Class, Classify as _, Failure};
 
-/// Interval in which a wait looks for signals.
+/// Interval in which a wait checks for signals.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval in which a wait that does not access the card looks whether it is still there.
+/// Interval in which a wait that does not access the card checks whether the card is present.
 pub(crate) const PRESENCE_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum wall-clock limit of a wait whose timeout is counted in virtual time.
 const MIN_WALL_LIMIT: Duration = Duration::from_secs(60);
@@ -31,16 +31,16 @@ pub(crate) fn duration(seconds: Option<f64>) -> Result<Duration, Failure> {
         let message = format!("a timeout of {seconds} s: give a time of 0 s or more, or None");
         return Err(Failure::value(message));
     }
-    // A time that is too long for a duration is not a limit.
+    // A time that does not fit into a `Duration` stands for no limit.
     Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
-/// Limit of a call. Time in which the call waits for its turn counts as well.
+/// Time limit of a call, including waits for calls of other threads.
 #[derive(Debug)]
 pub(crate) struct Limit {
     total: Duration,
     spent: Duration,
-    /// End of a wait that is counted in virtual time.
+    /// Wall-clock end of a wait that is counted in virtual time.
     wall: Option<Instant>,
 }
 
@@ -110,12 +110,12 @@ impl Limit {
     }
 }
 
-/// Takes a lock that is held only for a moment, never during a wait.
-pub(crate) fn brief<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Takes a lock that is never held during a wait.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reasons for a wait to give its turn back.
+/// Requests of other threads during a turn.
 pub(crate) struct Pause<'a> {
     wanted: &'a AtomicU32,
     closing: &'a AtomicBool,
@@ -142,7 +142,7 @@ impl<'a> Pause<'a> {
     }
 }
 
-/// Looks from time to time whether a card is still there, for waits that do not access it.
+/// Periodic check whether a card is present, for waits that do not access it.
 pub(crate) struct Presence(Mutex<Instant>);
 
 impl Presence {
@@ -150,17 +150,17 @@ impl Presence {
         Self(Mutex::new(Instant::now()))
     }
 
-    /// Looks if it is time to.
+    /// Checks the card, unless it was checked within the interval.
     ///
     /// # Errors
     /// `CardGoneError`.
     pub(crate) fn check(&self, py: Python<'_>, card: &fpga_driver::Card) -> Result<(), Failure> {
         {
-            let mut looked = brief(&self.0);
-            if looked.elapsed() < PRESENCE_INTERVAL {
+            let mut checked = lock(&self.0);
+            if checked.elapsed() < PRESENCE_INTERVAL {
                 return Ok(());
             }
-            *looked = Instant::now();
+            *checked = Instant::now();
         }
         py.detach(|| check_present(card))
     }
@@ -201,6 +201,6 @@ where
 }
 
 /// Error of an object that was closed.
-pub(crate) fn closed(what: &str) -> Failure {
-    Failure::new(Class::Closed, format!("{what} is closed"))
+pub(crate) fn closed(name: &str) -> Failure {
+    Failure::new(Class::ClosedError, format!("{name} is closed"))
 }

@@ -5,16 +5,16 @@ use std::time::Duration;
 use fpga_driver::{CardAddr, MemoryHandle, Ticket};
 
 use super::engine::Engine;
-use super::engine::stops::{MAX_STOP, Orphan};
+use super::engine::stops::{Abandoned, MAX_STOP};
 use super::work::{Step, Work};
 use crate::error::{Class, Failure};
-use crate::memory::{Place, Use};
+use crate::memory::{RegionPart, Use};
 use crate::numbers::Numbers;
 
 /// Checked batch.
 pub(super) struct Batch {
-    pub(super) place: Place,
-    /// Offset in `place` of each transfer.
+    pub(super) part: RegionPart,
+    /// Offset in `part` of each transfer.
     pub(super) offsets: Numbers,
     /// First card address of each transfer.
     pub(super) addresses: Numbers,
@@ -25,11 +25,11 @@ pub(super) struct Batch {
 /// Batch in progress: the ring is kept full.
 pub(super) struct BatchWork {
     batch: Batch,
-    /// Handle of the memory, which is in use until the end.
+    /// Handle of the memory, which is in use until the batch has ended.
     started: Option<(MemoryHandle, Use)>,
     /// Number of transfers submitted.
     next: usize,
-    /// First and last transfers of consecutive ones.
+    /// Ranges of consecutive tickets: the first and the last one.
     submitted: Vec<(Ticket, Ticket)>,
 }
 
@@ -47,15 +47,15 @@ impl Batch {
             usize::try_from(*offset)
                 .ok()
                 .and_then(|offset| offset.checked_add(self.length))
-                .is_some_and(|end| end <= self.place.length)
+                .is_some_and(|end| end <= self.part.length)
         };
         match self.offsets.0.iter().find(|offset| !fits(offset)) {
             None => Ok(()),
             Some(offset) => Err(Failure::new(
-                Class::Range,
+                Class::RangeError,
                 format!(
                     "{} bytes at offset {offset} are not inside the memory of {} bytes",
-                    self.length, self.place.length
+                    self.length, self.part.length
                 ),
             )),
         }
@@ -69,12 +69,12 @@ impl BatchWork {
 
     /// Registers the memory and checks all addresses, so that no transfer is started otherwise.
     fn start(&self, engine: &mut Engine) -> Result<(MemoryHandle, Use), Failure> {
-        let handle = engine.handle(&self.batch.place.region)?;
+        let handle = engine.handle(&self.batch.part.region)?;
         for address in &self.batch.addresses.0 {
             let (address, length) = (CardAddr::new(*address), self.batch.length as u64);
             engine.direct.check_range(address, length)?;
         }
-        Ok((handle, Use::of(&self.batch.place.region)))
+        Ok((handle, Use::of(&self.batch.part.region)))
     }
 
     /// Submits transfers, in order, until the ring is full. Returns the first and the last of them.
@@ -83,12 +83,12 @@ impl BatchWork {
         engine: &mut Engine,
         handle: MemoryHandle,
     ) -> (Option<(Ticket, Ticket)>, Result<(), Failure>) {
-        let Batch { place, offsets, addresses, length } = &self.batch;
+        let Batch { part, offsets, addresses, length } = &self.batch;
         let pairs = offsets.0.iter().zip(&addresses.0).skip(self.next);
         let mut range: Option<(Ticket, Ticket)> = None;
         for (offset, address) in pairs {
             // The offset was checked against the memory.
-            let offset = place.offset.saturating_add(usize::try_from(*offset).unwrap_or(usize::MAX));
+            let offset = part.offset.saturating_add(usize::try_from(*offset).unwrap_or(usize::MAX));
             let submitted = engine.direct.submit_at(handle, offset, *length, CardAddr::new(*address));
             match submitted {
                 Ok(ticket) => range = Some((range.map_or(ticket, |(first, _)| first), ticket)),
@@ -100,7 +100,7 @@ impl BatchWork {
         (range, Ok(()))
     }
 
-    fn note(&mut self, (first, last): (Ticket, Ticket)) {
+    fn record(&mut self, (first, last): (Ticket, Ticket)) {
         match self.submitted.last_mut() {
             Some((_, end)) if end.number() + 1 == first.number() => *end = last,
             _ => self.submitted.push((first, last)),
@@ -121,7 +121,7 @@ impl Work for BatchWork {
         while self.next < count {
             let (range, submitted) = self.submit(engine, handle);
             if let Some(range) = range {
-                self.note(range);
+                self.record(range);
             }
             submitted?;
             if self.next < count
@@ -141,11 +141,11 @@ impl Work for BatchWork {
         failures.into_iter().next().map_or(Ok(Step::Done), Err)
     }
 
-    fn give_up(&mut self, limit: Option<Duration>) -> Vec<Orphan> {
+    fn take_in_flight(&mut self, limit: Option<Duration>) -> Vec<Abandoned> {
         let limit = limit.unwrap_or(MAX_STOP);
         let mut memory = self.started.take().map(|(_, memory)| memory);
         let ranges = self.submitted.drain(..).rev();
-        ranges.map(|(first, last)| Orphan { first, last, limit, _memory: memory.take() }).collect()
+        ranges.map(|(first, last)| Abandoned { first, last, limit, _memory: memory.take() }).collect()
     }
 
     fn longest(&self) -> usize {

@@ -15,7 +15,7 @@ use crate::card::Card;
 use crate::card_state::CardState;
 use crate::error::{Class, Failure};
 use crate::foreign::Foreign;
-use crate::memory::Place;
+use crate::memory::RegionPart;
 use crate::numbers::{self, Numbers};
 use crate::wait::Limit;
 
@@ -115,7 +115,7 @@ impl Channel {
             Direction::C2h => ("writes", "read"),
         };
         let message = format!("{} {does} the card's memory, and does not {not} it", self.shared.label());
-        Err(Failure::new(Class::Unsupported, message).on_card(self.card.name()))
+        Err(Failure::new(Class::UnsupportedError, message).on_card(self.card.name()))
     }
 
     /// Moves the bytes of an object and waits.
@@ -132,8 +132,8 @@ impl Channel {
 
     /// The transfer of the bytes of an object.
     fn work(&self, memory: Foreign, address: u64) -> Move {
-        let place = memory.place(&self.shared.regions);
-        Move::new(memory, place, CardAddr::new(address))
+        let part = memory.region_part(&self.shared.regions);
+        Move::new(memory, part, CardAddr::new(address))
     }
 
     /// Coroutine of a transfer, which begins with its first step.
@@ -156,10 +156,10 @@ impl Channel {
     }
 
     /// The part of DMA memory that an object lies in.
-    fn place(&self, object: &Bound<'_, PyAny>) -> Result<Place, Failure> {
+    fn part(&self, object: &Bound<'_, PyAny>) -> Result<RegionPart, Failure> {
         self.card.check_process()?;
-        self.bytes(object)?.place(&self.shared.regions).ok_or_else(|| {
-            Failure::new(Class::Refused, "the object is not in DMA memory of this card")
+        self.bytes(object)?.region_part(&self.shared.regions).ok_or_else(|| {
+            Failure::new(Class::RefusedError, "the object is not in DMA memory of this card")
                 .advice("allocate it with card.allocate, or register it with card.register")
                 .on_card(self.card.name())
         })
@@ -175,10 +175,10 @@ impl Channel {
         length: usize,
         timeout: Option<f64>,
     ) -> Result<(), Failure> {
-        let place = self.place(memory)?;
+        let part = self.part(memory)?;
         let offsets = Numbers::read(py, offsets, "offsets")?;
         let addresses = Numbers::read(py, addresses, "addresses")?;
-        let batch = Batch { place, offsets, addresses, length };
+        let batch = Batch { part, offsets, addresses, length };
         batch.check()?;
         let mut limit = Limit::new(timeout)?;
         self.shared.run(py, &mut BatchWork::new(batch), &mut limit)
@@ -237,9 +237,9 @@ impl Channel {
         #[pyo3(from_py_with = numbers::address)] address: u64,
     ) -> Result<PyTicket, Failure> {
         let (channel, py) = (slf.get(), slf.py());
-        let place = channel.place(memory)?;
-        let submitted = channel.shared.with(py, |engine| engine.submit(&place, CardAddr::new(address)))?;
-        Ok(PyTicket::new((slf, &channel.shared), submitted, place.length))
+        let part = channel.part(memory)?;
+        let submitted = channel.shared.with(py, |engine| engine.submit(&part, CardAddr::new(address)))?;
+        Ok(PyTicket::new((slf, &channel.shared), submitted, part.length))
     }
 
     fn submit_list(
@@ -247,12 +247,12 @@ impl Channel {
         parts: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
     ) -> Result<PyTicket, Failure> {
         let (channel, py) = (slf.get(), slf.py());
-        let place = |(memory, address): &(Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+        let part = |(memory, address): &(Bound<'_, PyAny>, Bound<'_, PyAny>)| {
             let address = CardAddr::new(numbers::address(address)?);
-            channel.place(memory).map(|place| (place, address))
+            channel.part(memory).map(|part| (part, address))
         };
-        let parts = parts.iter().map(place).collect::<Result<Vec<_>, _>>()?;
-        let length = parts.iter().map(|(place, _)| place.length).sum();
+        let parts = parts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+        let length = parts.iter().map(|(part, _)| part.length).sum();
         let submitted = channel.shared.with(py, |engine| engine.submit_list(&parts))?;
         Ok(PyTicket::new((slf, &channel.shared), submitted, length))
     }
@@ -307,10 +307,10 @@ impl Channel {
 
     /// Starts queued transfers and returns the number of transfers that have ended.
     fn poll(&self, py: Python<'_>) -> Result<usize, Failure> {
-        let polled = self.shared.look(py, |engine| {
+        let polled = self.shared.query(py, |engine| {
             let ended = engine.poll()?;
             if engine.is_stopping() {
-                engine.press_on()?;
+                engine.continue_stops()?;
             }
             Ok(ended)
         })?;
@@ -360,7 +360,7 @@ impl Channel {
     fn __repr__(&self, py: Python<'_>) -> Result<String, Failure> {
         let state = match self.shared.in_flight(py) {
             Ok(count) => format!("{count} in flight"),
-            Err(failure) if failure.is(Class::Closed) => "closed".to_owned(),
+            Err(failure) if failure.is(Class::ClosedError) => "closed".to_owned(),
             Err(failure) => return Err(failure),
         };
         Ok(format!("<Channel {} of {}: {state}>", self.shared.label(), self.card.name()))

@@ -9,18 +9,18 @@ use fpga_driver::{ChannelOptions, Direction, Ticket};
 use fpga_pci::Clock;
 use pyo3::prelude::*;
 
-use super::engine::stops::{MAX_STOP, MIN_STOP, Orphan, STEP};
+use super::engine::stops::{Abandoned, MAX_STOP, MIN_STOP, STOP_POLL_INTERVAL};
 use super::engine::{Engine, Outcome};
 use super::work::{Step, Work};
 use crate::error::{Class, Failure};
 use crate::memory::{Regions, Registrar};
 use crate::owned::{Held, Owned};
-use crate::wait::{self, Limit, Pause, brief};
+use crate::wait::{self, Limit, Pause, lock};
 
-/// Time for which a query of a channel waits for the calls of other threads; then it returns the state that the last query has read.
-const LOOK: Duration = Duration::from_millis(10);
-/// Steps of a card in this thread between two turns of an event loop.
-const STEPS: u32 = 64;
+/// Maximum wait of a query for calls of other threads; then it returns the state that the last query has read.
+const MAX_QUERY_WAIT: Duration = Duration::from_millis(10);
+/// Steps of a card in virtual time for one poll by an event loop.
+const STEPS_PER_POLL: u32 = 64;
 
 /// Channel that Python threads share.
 pub(crate) struct Shared {
@@ -32,18 +32,18 @@ pub(crate) struct Shared {
     pub(crate) engine: Owned<Engine>,
     /// Number of transfers in flight at the last query.
     in_flight: AtomicU32,
-    /// Whether `left` has something.
-    has_left: AtomicBool,
-    left: Mutex<Left>,
+    /// Whether `deferred` is not empty.
+    has_deferred: AtomicBool,
+    deferred: Mutex<Deferred>,
 }
 
-/// Tasks that the next call of the channel does first.
+/// Work for the next call of the channel.
 #[derive(Default)]
-struct Left {
+struct Deferred {
     /// Regions whose objects are gone, to be deregistered.
     regions: Vec<u64>,
     /// Transfers whose calls have ended, to be cancelled.
-    orphans: Vec<Orphan>,
+    abandoned: Vec<Abandoned>,
 }
 
 impl Shared {
@@ -64,8 +64,8 @@ impl Shared {
             regions: Arc::clone(regions),
             engine: Owned::new(opened.name().to_owned(), label, Engine::new(opened, direct)),
             in_flight: AtomicU32::new(0),
-            has_left: AtomicBool::new(false),
-            left: Mutex::default(),
+            has_deferred: AtomicBool::new(false),
+            deferred: Mutex::default(),
         });
         let own: Weak<Self> = Arc::downgrade(&shared);
         regions.attach(own);
@@ -80,12 +80,12 @@ impl Shared {
         !self.engine.is_closed()
     }
 
-    /// Gives the channel back.
+    /// Closes the channel.
     pub(crate) fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         self.engine.shut(py)
     }
 
-    /// Runs a short call with the channel.
+    /// Calls `call` with the engine. Waits for calls of other threads.
     pub(super) fn with<R>(
         &self,
         py: Python<'_>,
@@ -93,24 +93,24 @@ impl Shared {
     ) -> Result<R, Failure> {
         let mut held = self.engine.hold(py, &mut Limit::none())?;
         let engine = held.value()?;
-        self.tidy(engine);
+        self.run_deferred(engine);
         call(engine)
     }
 
-    /// As [`with`](Self::with), without the interpreter's lock. `None`: other threads have the channel.
-    pub(super) fn look<R: Send>(
+    /// As [`with`](Self::with), without the interpreter's lock, and with a short wait. `None`: other threads use the channel.
+    pub(super) fn query<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&mut Engine) -> Result<R, Failure> + Send,
     ) -> Result<Option<R>, Failure> {
-        let mut held: Held<'_, Engine> = match self.engine.hold(py, &mut Limit::of(LOOK)) {
+        let mut held: Held<'_, Engine> = match self.engine.hold(py, &mut Limit::of(MAX_QUERY_WAIT)) {
             Ok(held) => held,
-            Err(failure) if failure.is(Class::TimedOut) => return Ok(None),
+            Err(failure) if failure.is(Class::TimedOutError) => return Ok(None),
             Err(failure) => return Err(failure),
         };
         let engine = held.value()?;
         let result = py.detach(|| {
-            self.tidy(engine);
+            self.run_deferred(engine);
             call(engine)
         });
         self.in_flight.store(engine.in_flight(), Ordering::Relaxed);
@@ -119,7 +119,7 @@ impl Shared {
 
     /// Number of transfers in flight.
     pub(super) fn in_flight(&self, py: Python<'_>) -> Result<u32, Failure> {
-        Ok(match self.look(py, |engine| Ok(engine.in_flight()))? {
+        Ok(match self.query(py, |engine| Ok(engine.in_flight()))? {
             Some(now) => now,
             None => self.in_flight.load(Ordering::Relaxed),
         })
@@ -132,7 +132,7 @@ impl Shared {
             engine.direct.note_sleep();
             return engine.poll().map(drop);
         }
-        for _ in 0..STEPS {
+        for _ in 0..STEPS_PER_POLL {
             engine.direct.relax();
             if engine.poll()? > 0 {
                 break;
@@ -150,7 +150,7 @@ impl Shared {
         mut turn: impl FnMut(&mut Engine, &mut Limit, &Pause<'_>) -> Result<Option<R>, Failure> + Send,
     ) -> Result<R, Failure> {
         self.engine.turns(py, limit, |engine, limit, pause| {
-            self.tidy(engine);
+            self.run_deferred(engine);
             turn(engine, limit, pause)
         })
     }
@@ -180,33 +180,33 @@ impl Shared {
         failure: Failure,
         limit: &Limit,
     ) -> Failure {
-        if failure.is(Class::OtherProcess) {
+        if failure.is(Class::OtherProcessError) {
             // A signal handler has forked; the transfers are those of the parent.
             return failure;
         }
-        let late = failure.is(Class::TimedOut);
+        let late = failure.is(Class::TimedOutError);
         // After its timeout, an engine that does not stop within a tenth of that time counts as hung.
         let patience = if late { work.stop_time(limit.total()) } else { MIN_STOP };
-        let orphans = work.give_up(late.then_some(patience));
-        if orphans.is_empty() {
+        let abandoned = work.take_in_flight(late.then_some(patience));
+        if abandoned.is_empty() {
             return failure;
         }
-        self.leave(|left| left.orphans.extend(orphans));
+        self.defer(|deferred| deferred.abandoned.extend(abandoned));
         // A call that is ended from outside ends soon; the next call continues.
         let end = Instant::now() + if late { 2 * patience } else { patience / 2 };
         loop {
             let stopped = match self.engine.try_hold() {
                 None => {
-                    py.detach(|| std::thread::sleep(STEP));
+                    py.detach(|| std::thread::sleep(STOP_POLL_INTERVAL));
                     Ok(self.engine.is_closed())
                 }
                 Some(mut held) => match held.value() {
                     Err(_) => Ok(true),
                     Ok(engine) => py.detach(|| {
-                        self.tidy(engine);
-                        let polled = engine.press_on();
+                        self.run_deferred(engine);
+                        let polled = engine.continue_stops();
                         if engine.is_stopping() {
-                            engine.card.pause(STEP);
+                            engine.card.pause(STOP_POLL_INTERVAL);
                         }
                         polled.map(|()| !engine.is_stopping())
                     }),
@@ -221,18 +221,18 @@ impl Shared {
     }
 
     /// Cancels the transfers of an asynchronous call with the next calls of the channel, and now if no other thread has it.
-    pub(super) fn abandon(&self, orphans: Vec<Orphan>) {
+    pub(super) fn abandon(&self, abandoned: Vec<Abandoned>) {
         // A child of this process cancels nothing.
-        if orphans.is_empty() || !self.regions.is_own() {
+        if abandoned.is_empty() || !self.regions.is_own() {
             return;
         }
-        self.leave(|left| left.orphans.extend(orphans));
+        self.defer(|deferred| deferred.abandoned.extend(abandoned));
         if let Some(mut held) = self.engine.try_hold()
             && let Ok(engine) = held.value()
         {
-            self.tidy(engine);
+            self.run_deferred(engine);
             // The next call reports what is wrong with the channel.
-            let _ = engine.press_on();
+            let _ = engine.continue_stops();
         }
     }
 
@@ -243,19 +243,19 @@ impl Shared {
             if !begun {
                 begun = true;
                 let (first, last, limit, _memory) = (ticket, ticket, MAX_STOP, None);
-                engine.begin_cancel(Orphan { first, last, limit, _memory }, false);
+                engine.begin_cancel(Abandoned { first, last, limit, _memory }, false);
             }
-            let pressed = engine.press_on();
+            let stopped = engine.continue_stops();
             if engine.has_ended(ticket) {
                 // A transfer that ends together with its channel is not the end of the cancellation.
-                return pressed.map(|()| Some(outcome.get().is_some_and(Option::is_some)));
+                return stopped.map(|()| Some(outcome.get().is_some_and(Option::is_some)));
             }
-            pressed?;
+            stopped?;
             if !engine.is_cancelling(ticket) {
                 // Withdrawn; it ends after the earlier ones.
                 return Ok(Some(true));
             }
-            engine.card.pause(STEP);
+            engine.card.pause(STOP_POLL_INTERVAL);
             Ok(None)
         })
     }
@@ -268,18 +268,18 @@ impl Shared {
                 engine.begin_abort();
                 engine.ended()
             });
-            engine.press_on()?;
+            engine.continue_stops()?;
             if !engine.is_aborting() {
                 return Ok(Some(usize::try_from(engine.ended() - before).unwrap_or(usize::MAX)));
             }
-            engine.card.pause(STEP);
+            engine.card.pause(STOP_POLL_INTERVAL);
             Ok(None)
         })
     }
 
     /// Arms the channel, and returns the descriptor of its interrupts; `None` if there is none.
     pub(super) fn arm(&self, py: Python<'_>) -> Result<Option<RawFd>, Failure> {
-        let armed = self.look(py, |engine| {
+        let armed = self.query(py, |engine| {
             if engine.card.clock() == Clock::Virtual {
                 // A card inside this thread works only while it is polled.
                 return Ok(None);
@@ -294,43 +294,44 @@ impl Shared {
         Ok(armed.flatten())
     }
 
-    fn leave(&self, add: impl FnOnce(&mut Left)) {
-        add(&mut brief(&self.left));
-        self.has_left.store(true, Ordering::Release);
+    /// Adds deferred work.
+    fn defer(&self, add: impl FnOnce(&mut Deferred)) {
+        add(&mut lock(&self.deferred));
+        self.has_deferred.store(true, Ordering::Release);
     }
 
-    /// Does what was left for this call.
+    /// Does deferred work.
     #[inline]
-    fn tidy(&self, engine: &mut Engine) {
-        if self.has_left.load(Ordering::Relaxed) {
-            self.tidy_left(engine);
+    fn run_deferred(&self, engine: &mut Engine) {
+        if self.has_deferred.load(Ordering::Relaxed) {
+            self.run_deferred_now(engine);
         }
     }
 
     #[cold]
-    fn tidy_left(&self, engine: &mut Engine) {
-        self.has_left.store(false, Ordering::Release);
-        let mut left = brief(&self.left);
-        for orphan in left.orphans.drain(..) {
-            engine.adopt(orphan);
+    fn run_deferred_now(&self, engine: &mut Engine) {
+        self.has_deferred.store(false, Ordering::Release);
+        let mut deferred = lock(&self.deferred);
+        for abandoned in deferred.abandoned.drain(..) {
+            engine.adopt(abandoned);
         }
         // Regions that a transfer still uses stay.
-        left.regions.retain(|number| !engine.deregister(*number));
-        if !left.regions.is_empty() {
-            self.has_left.store(true, Ordering::Release);
+        deferred.regions.retain(|number| !engine.deregister(*number));
+        if !deferred.regions.is_empty() {
+            self.has_deferred.store(true, Ordering::Release);
         }
     }
 }
 
 impl Registrar for Shared {
-    fn forget(&self, py: Python<'_>, number: u64, waits: bool) -> Result<(), Failure> {
+    fn deregister(&self, py: Python<'_>, number: u64, waits: bool) -> Result<(), Failure> {
         if !self.regions.is_own() {
             return Ok(());
         }
-        self.leave(|left| left.regions.push(number));
+        self.defer(|deferred| deferred.regions.push(number));
         let held = match self.engine.try_hold() {
             None if waits && self.is_open() => match self.engine.hold(py, &mut Limit::none()) {
-                Err(failure) if failure.is(Class::Closed) => None,
+                Err(failure) if failure.is(Class::ClosedError) => None,
                 held => Some(held?),
             },
             held => held,
@@ -338,7 +339,7 @@ impl Registrar for Shared {
         if let Some(mut held) = held
             && let Ok(engine) = held.value()
         {
-            py.detach(|| self.tidy(engine));
+            py.detach(|| self.run_deferred(engine));
         }
         Ok(())
     }

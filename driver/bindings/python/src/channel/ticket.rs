@@ -16,13 +16,13 @@ pub(crate) struct PyTicket {
     channel: Py<PyAny>,
     shared: Arc<Shared>,
     ticket: Ticket,
-    /// Set when the transfer has ended.
+    /// Result, set when the transfer has ended.
     outcome: Outcome,
     nbytes: usize,
 }
 
 impl PyTicket {
-    /// Ticket of a channel, and of its Python object.
+    /// Ticket of a transfer of `channel`, given as its Python object and its shared state.
     pub(super) fn new(
         (channel, shared): (&Bound<'_, PyAny>, &Arc<Shared>),
         (ticket, outcome): (Ticket, Outcome),
@@ -31,7 +31,7 @@ impl PyTicket {
         Self { channel: channel.clone().unbind(), shared: Arc::clone(shared), ticket, outcome, nbytes }
     }
 
-    /// How the transfer has ended, as far as the channel was polled.
+    /// Result of the transfer; `None` if it had not ended at the last poll.
     fn ended(&self) -> Option<Result<(), Failure>> {
         self.outcome.get().map(|outcome| outcome.clone().map_or(Ok(()), |problem| Err(problem.into())))
     }
@@ -59,8 +59,8 @@ impl PyTicket {
         if self.outcome.get().is_some() {
             return Ok(true);
         }
-        // Where other threads have the channel, one of them polls it.
-        self.shared.look(py, |engine| engine.poll())?;
+        // If other threads use the channel, they poll it.
+        self.shared.query(py, |engine| engine.poll())?;
         Ok(self.outcome.get().is_some())
     }
 
@@ -71,13 +71,13 @@ impl PyTicket {
             if !engine.wait_part(self.ticket, limit, pause)? {
                 return Ok(None);
             }
-            // It is reported by this ticket, and not again by a wait of the channel.
+            // This ticket reports the failure; a wait of the channel does not repeat it.
             engine.take_failure(self.ticket, self.ticket);
             Ok(Some(()))
         });
         match waited {
             Err(Failure::Python(raised)) => Err(raised.into()),
-            // The outcome says more than a wait of a channel that has failed as a whole, or was closed.
+            // The result of the transfer is more precise than the failure of a failed or closed channel.
             waited => self.ended().unwrap_or(waited),
         }
     }
@@ -92,10 +92,10 @@ impl PyTicket {
     /// Polls. Returns true if the transfer has succeeded, `None` if it is in flight.
     fn _poll(&self, py: Python<'_>) -> Result<Option<bool>, Failure> {
         if self.outcome.get().is_none() {
-            let polled = self.shared.look(py, |engine| {
+            let polled = self.shared.query(py, |engine| {
                 Shared::step(engine)?;
                 if engine.is_stopping() {
-                    engine.press_on()?;
+                    engine.continue_stops()?;
                 }
                 if engine.has_ended(self.ticket) {
                     engine.take_failure(self.ticket, self.ticket);

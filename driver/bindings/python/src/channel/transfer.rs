@@ -1,4 +1,4 @@
-//! Transfers of one object: DMA memory in place, everything else through buffers of the driver.
+//! Transfers of one object: DMA memory in part, everything else through buffers of the driver.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,30 +9,31 @@ use fpga_pci::Clock;
 use pyo3::prelude::*;
 
 use super::engine::Engine;
-use super::engine::stops::{MAX_STOP, Orphan};
+use super::engine::stops::{Abandoned, MAX_STOP};
 use super::shared::Shared;
 use super::work::{Step, Work};
 use crate::error::{Class, Failure};
 use crate::foreign::Foreign;
-use crate::memory::{Place, Use};
+use crate::memory::{RegionPart, Use};
 
 /// Maximum length of a chunk in bytes. A longer transfer is cut into chunks, so that copies and transfers overlap.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Time that a card in this thread gets between two turns of an event loop.
-const TURN: Duration = Duration::from_micros(300);
-/// Number of chunks in flight.
-const DEPTH: usize = 4;
+/// Time for which a poll by an event loop lets a card in virtual time work.
+const VIRTUAL_WORK_TIME: Duration = Duration::from_micros(300);
+/// Maximum number of chunks in flight.
+const MAX_CHUNKS: usize = 4;
 
 /// Transfer of all bytes of an object.
 pub(super) struct Move {
     memory: Foreign,
     card: CardAddr,
-    way: Way,
+    method: Method,
 }
 
-enum Way {
-    /// In place; once it is submitted, with its ticket.
-    Direct(Place, Option<(Ticket, Use)>),
+/// How the bytes move.
+enum Method {
+    /// In part; once it is submitted, with its ticket.
+    Direct(RegionPart, Option<(Ticket, Use)>),
     /// Through buffers.
     Copy(Chunks),
 }
@@ -42,7 +43,7 @@ struct Chunks {
     /// Number of bytes submitted.
     submitted: usize,
     /// Chunks in flight: `count` of them from `oldest` on, in a ring. Small transfers allocate nothing.
-    in_flight: [Chunk; DEPTH],
+    in_flight: [Chunk; MAX_CHUNKS],
     oldest: usize,
     count: usize,
 }
@@ -61,32 +62,32 @@ impl Default for Chunk {
 }
 
 fn failed(error: &MemoryError) -> Failure {
-    Failure::new(Class::Refused, error.to_string())
+    Failure::new(Class::RefusedError, error.to_string())
 }
 
 impl Move {
-    pub(super) fn new(memory: Foreign, place: Option<Place>, card: CardAddr) -> Self {
-        let way = match place {
-            Some(place) => Way::Direct(place, None),
-            None => Way::Copy(Chunks::default()),
+    pub(super) fn new(memory: Foreign, part: Option<RegionPart>, card: CardAddr) -> Self {
+        let method = match part {
+            Some(part) => Method::Direct(part, None),
+            None => Method::Copy(Chunks::default()),
         };
-        Self { memory, card, way }
+        Self { memory, card, method }
     }
 }
 
-/// Queues a transfer in place.
+/// Queues a transfer in part. `Err` in `Ok`: the ring is full, and this transfer is the oldest.
 fn start(
     engine: &mut Engine,
-    place: &Place,
+    part: &RegionPart,
     card: CardAddr,
 ) -> Result<Result<(Ticket, Use), Ticket>, Failure> {
-    match engine.submit_place(place, card) {
+    match engine.submit_part(part, card) {
         Ok(ticket) => {
-            engine.expect(ticket);
-            Ok(Ok((ticket, Use::of(&place.region))))
+            engine.track_call(ticket);
+            Ok(Ok((ticket, Use::of(&part.region))))
         }
-        // Transfers in flight occupy the ring: the oldest ends first.
-        Err(failure) if failure.is(Class::Full) => engine.oldest().map(Err).ok_or(failure),
+        // The ring has space when the oldest transfer has ended.
+        Err(failure) if failure.is(Class::RingFullError) => engine.oldest().map(Err).ok_or(failure),
         Err(failure) => Err(failure),
     }
 }
@@ -97,13 +98,13 @@ impl Chunks {
     }
 
     const fn pop(&mut self) {
-        self.oldest = (self.oldest + 1) % DEPTH;
+        self.oldest = (self.oldest + 1) % MAX_CHUNKS;
         self.count -= 1;
     }
 
     fn push(&mut self, chunk: Chunk) {
-        if let Some(place) = self.in_flight.get_mut((self.oldest + self.count) % DEPTH) {
-            *place = chunk;
+        if let Some(element) = self.in_flight.get_mut((self.oldest + self.count) % MAX_CHUNKS) {
+            *element = chunk;
             self.count += 1;
         }
     }
@@ -116,7 +117,7 @@ impl Chunks {
         while let Some(chunk) = self.front()
             && engine.has_ended(chunk.ticket)
         {
-            let buffer = engine.taken(chunk.ticket);
+            let buffer = engine.take_call(chunk.ticket);
             let (offset, length) = (chunk.offset, chunk.length);
             self.pop();
             let buffer = buffer?;
@@ -124,11 +125,11 @@ impl Chunks {
                 bytes.copy_from(offset, buffer.memory(), 0, length).map_err(|error| failed(&error))?;
             }
         }
-        while self.submitted < bytes.len() && self.count < DEPTH {
+        while self.submitted < bytes.len() && self.count < MAX_CHUNKS {
             let (offset, length) = (self.submitted, (bytes.len() - self.submitted).min(CHUNK_BYTES));
             let buffer = match engine.card.buffer_for(engine.direction(), length).map_err(Failure::from) {
                 // Own chunks return their memory.
-                Err(failure) if failure.is(Class::NoMemory) && self.count > 0 => break,
+                Err(failure) if failure.is(Class::DmaMemoryError) && self.count > 0 => break,
                 buffer => buffer?,
             };
             if matches!(engine.direction(), Direction::H2c) {
@@ -150,7 +151,7 @@ impl Chunks {
                 }
                 Err(error) => return Err(error.into()),
             };
-            engine.expect(ticket);
+            engine.track_call(ticket);
             self.push(Chunk { ticket, offset, length });
             self.submitted += length;
         }
@@ -161,50 +162,50 @@ impl Chunks {
 impl Work for Move {
     #[inline]
     fn advance(&mut self, engine: &mut Engine) -> Result<Step, Failure> {
-        match &mut self.way {
-            Way::Direct(place, _) if place.length == 0 => Ok(Step::Done),
-            Way::Direct(place, submitted @ None) => match start(engine, place, self.card)? {
+        match &mut self.method {
+            Method::Direct(part, _) if part.length == 0 => Ok(Step::Done),
+            Method::Direct(part, submitted @ None) => match start(engine, part, self.card)? {
                 Ok((ticket, memory)) => {
                     *submitted = Some((ticket, memory));
                     Ok(Step::Waiting(ticket))
                 }
                 Err(oldest) => Ok(Step::Waiting(oldest)),
             },
-            Way::Direct(_, submitted @ Some(_)) => {
+            Method::Direct(_, submitted @ Some(_)) => {
                 let Some((ticket, memory)) = submitted.take() else { return Ok(Step::Done) };
                 if engine.has_ended(ticket) {
-                    return engine.taken(ticket).map(|_| Step::Done);
+                    return engine.take_call(ticket).map(|_| Step::Done);
                 }
                 *submitted = Some((ticket, memory));
                 Ok(Step::Waiting(ticket))
             }
-            Way::Copy(chunks) => chunks.advance(engine, &self.memory, self.card),
+            Method::Copy(chunks) => chunks.advance(engine, &self.memory, self.card),
         }
     }
 
-    fn give_up(&mut self, limit: Option<Duration>) -> Vec<Orphan> {
+    fn take_in_flight(&mut self, limit: Option<Duration>) -> Vec<Abandoned> {
         let limit = limit.unwrap_or(MAX_STOP);
-        let orphan = |ticket, memory| Orphan { first: ticket, last: ticket, limit, _memory: memory };
-        match &mut self.way {
-            Way::Direct(_, submitted) => {
-                submitted.take().map(|(ticket, memory)| orphan(ticket, Some(memory))).into_iter().collect()
+        let of = |ticket, memory| Abandoned { first: ticket, last: ticket, limit, _memory: memory };
+        match &mut self.method {
+            Method::Direct(_, submitted) => {
+                submitted.take().map(|(ticket, memory)| of(ticket, Some(memory))).into_iter().collect()
             }
-            Way::Copy(chunks) => {
-                let mut orphans = Vec::with_capacity(chunks.count);
+            Method::Copy(chunks) => {
+                let mut abandoned = Vec::with_capacity(chunks.count);
                 while let Some(chunk) = chunks.front() {
                     chunks.pop();
-                    orphans.push(orphan(chunk.ticket, None));
+                    abandoned.push(of(chunk.ticket, None));
                 }
-                orphans.reverse();
-                orphans
+                abandoned.reverse();
+                abandoned
             }
         }
     }
 
     fn longest(&self) -> usize {
-        match &self.way {
-            Way::Direct(place, _) => place.length,
-            Way::Copy(_) => CHUNK_BYTES,
+        match &self.method {
+            Method::Direct(part, _) => part.length,
+            Method::Copy(_) => CHUNK_BYTES,
         }
     }
 }
@@ -227,7 +228,7 @@ impl PyTransfer {
         let Ok(mut slot) = self.work.try_lock() else { return };
         let work = slot.take();
         drop(slot);
-        self.shared.abandon(work.map(|mut work| work.give_up(None)).unwrap_or_default());
+        self.shared.abandon(work.map(|mut work| work.take_in_flight(None)).unwrap_or_default());
     }
 }
 
@@ -238,9 +239,9 @@ impl PyTransfer {
         // Another thread's poll does the same.
         let Ok(mut slot) = self.work.try_lock() else { return Ok(None) };
         let Some(work) = slot.as_mut() else { return Ok(Some(true)) };
-        let step = self.shared.look(py, |engine| {
+        let step = self.shared.query(py, |engine| {
             if engine.is_stopping() {
-                engine.press_on()?;
+                engine.continue_stops()?;
             }
             if matches!(work.advance(engine)?, Step::Done) {
                 return Ok(true);
@@ -252,7 +253,7 @@ impl PyTransfer {
                     return Ok(true);
                 }
                 // A card in this thread works only here.
-                if engine.card.clock() != Clock::Virtual || began.elapsed() >= TURN {
+                if engine.card.clock() != Clock::Virtual || began.elapsed() >= VIRTUAL_WORK_TIME {
                     return Ok(false);
                 }
             }
@@ -281,11 +282,11 @@ impl PyTransfer {
         self.end();
     }
 
-    /// Goes on with what is being cancelled. Returns whether all of it has ended.
+    /// Continues cancellations. Returns whether all transfers have ended.
     fn _settle(&self, py: Python<'_>) -> bool {
-        let settled = self.shared.look(py, |engine| {
-            let pressed = engine.press_on();
-            Ok(pressed.is_err() || !engine.is_stopping())
+        let settled = self.shared.query(py, |engine| {
+            let stopped = engine.continue_stops();
+            Ok(stopped.is_err() || !engine.is_stopping())
         });
         // A closed channel has nothing in flight.
         !matches!(settled, Ok(Some(false) | None))

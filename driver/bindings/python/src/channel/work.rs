@@ -1,33 +1,33 @@
-//! Work of a call: transfers that it submits and waits for. Blocking and asynchronous calls do the same work; they differ in how they wait.
+//! Transfers that a call submits and waits for. Blocking and asynchronous calls differ only in how they wait.
 
 use std::time::Duration;
 
 use fpga_driver::Ticket;
 
 use super::engine::Engine;
-use super::engine::stops::{MAX_STOP, MIN_STOP, Orphan};
+use super::engine::stops::{Abandoned, MAX_STOP, MIN_STOP};
 use crate::error::Failure;
 
-/// State of a work.
+/// Progress of [`Work`].
 pub(super) enum Step {
-    /// All of it has ended.
+    /// All transfers have ended.
     Done,
-    /// It continues when this transfer has ended.
+    /// The work continues when this transfer has ended.
     Waiting(Ticket),
 }
 
 /// Transfers of a call.
 pub(super) trait Work: Send {
-    /// Submits what the ring has space for, and takes what has ended. Does not wait.
+    /// Submits transfers while the ring has space, and takes completions. Does not wait.
     ///
     /// # Errors
     /// The failure of a transfer or of the channel.
     fn advance(&mut self, engine: &mut Engine) -> Result<Step, Failure>;
 
-    /// Hands over what is in flight, to be cancelled. The engine has `limit` to stop; `None`: as long as it may need.
-    fn give_up(&mut self, limit: Option<Duration>) -> Vec<Orphan>;
+    /// Takes the transfers in flight, to be cancelled. `limit`: maximum time for the engine to stop; `None`: [`MAX_STOP`].
+    fn take_in_flight(&mut self, limit: Option<Duration>) -> Vec<Abandoned>;
 
-    /// Length of its longest transfer in bytes.
+    /// Length of the longest transfer in bytes.
     fn longest(&self) -> usize;
 
     /// Time for the engine to stop after a call with a limit: a tenth of that, and at least the time that the longest transfer needs on the

@@ -13,20 +13,20 @@ impl Classify for EndpointError {
             | Self::Scheme { .. }
             | Self::Schemes { .. }
             | Self::Tuning { .. }
-            | Self::OpTable { .. } => Class::Unsupported,
-            Self::Config(_) | Self::Option { .. } | Self::RegionRange { .. } => Class::Range,
+            | Self::OpTable { .. } => Class::UnsupportedError,
+            Self::Config(_) | Self::Option { .. } | Self::RegionRange { .. } => Class::RangeError,
             Self::Resource(error) => error.kind.class(),
             Self::Channel(error) => error.kind.class(),
             Self::Submit(error) => error.kind.class(),
             Self::Prepare(error) | Self::Fetch(error) => error.kind.class(),
             Self::Cdma(error) => error.kind.class(),
-            Self::Upload(_) | Self::Chain { .. } => Class::Fault,
+            Self::Upload(_) | Self::Chain { .. } => Class::TransferFault,
             Self::Cause(cause) => Classify::class(cause),
-            Self::RegionsFull { .. } => Class::Full,
-            Self::Memory(_) => Class::NoMemory,
-            Self::TimedOut { .. } | Self::NoArrival { .. } | Self::NoPeer { .. } => Class::TimedOut,
-            Self::WindowsStuck { .. } => Class::Wedged,
-            _ => Class::Refused,
+            Self::RegionsFull { .. } => Class::RingFullError,
+            Self::Memory(_) => Class::DmaMemoryError,
+            Self::TimedOut { .. } | Self::NoArrival { .. } | Self::NoPeer { .. } => Class::TimedOutError,
+            Self::WindowsStuck { .. } => Class::WedgedError,
+            _ => Class::RefusedError,
         }
     }
 }
@@ -34,11 +34,11 @@ impl Classify for EndpointError {
 impl Classify for SendError {
     fn class(&self) -> Class {
         match self {
-            Self::Scheme { .. } => Class::Unsupported,
-            Self::Peer { .. } => Class::Refused,
+            Self::Scheme { .. } => Class::UnsupportedError,
+            Self::Peer { .. } => Class::RefusedError,
             Self::Cause(cause) => Classify::class(cause),
-            _ if self.is_full() => Class::Full,
-            _ => Class::Range,
+            _ if self.is_full() => Class::RingFullError,
+            _ => Class::RangeError,
         }
     }
 }
@@ -46,12 +46,12 @@ impl Classify for SendError {
 impl Classify for ReadError {
     fn class(&self) -> Class {
         match self {
-            Self::Full => Class::Full,
-            Self::Overlap { .. } => Class::InUse,
+            Self::Full => Class::RingFullError,
+            Self::Overlap { .. } => Class::InUseError,
             Self::Send(error) => error.class(),
             Self::Endpoint(error) => error.class(),
             Self::Upload(error) => error.kind.class(),
-            _ => Class::Range,
+            _ => Class::RangeError,
         }
     }
 }

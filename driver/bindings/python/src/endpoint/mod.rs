@@ -17,21 +17,20 @@ use fpga_driver::{CardAddr, CardRange, NodeId};
 use fpga_pci::{Backoff, Clock};
 use fpga_rdma::{EndpointError, RemoteReadable, SendNotify, SharedEndpoint};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use crate::card_state::CardState;
 use crate::error::{Class, Failure, with_block};
 use crate::numbers;
 use crate::owned::{Close, Owned};
-use crate::record::record;
-use crate::wait::{self, Presence, SIGNAL_INTERVAL, brief};
+use crate::record::{fields, named_record, record};
+use crate::wait::{self, Presence, SIGNAL_INTERVAL, lock};
 use notifications::Notifications;
 use options::{seconds, send_options};
 use pending::{Operation, Pending};
 use region::{Region, Window, region_of};
 
 /// Steps of a card in virtual time for one poll by a task.
-const STEPS: usize = 64;
+const STEPS_PER_POLL: usize = 64;
 
 /// An endpoint, and the operations that end with it.
 pub(crate) struct State {
@@ -75,7 +74,7 @@ impl State {
     }
 
     fn close_children(&self, py: Python<'_>) -> Result<(), Failure> {
-        let children = std::mem::take(&mut *brief(&self.children));
+        let children = std::mem::take(&mut *lock(&self.children));
         children.iter().filter_map(Weak::upgrade).try_for_each(|child| child.close(py))
     }
 
@@ -87,7 +86,7 @@ impl State {
         };
         let operation = card.own(name, operation)?;
         let weak: Weak<Owned<Operation>> = Arc::downgrade(&operation);
-        let mut children = brief(&self.children);
+        let mut children = lock(&self.children);
         children.retain(|child| child.strong_count() > 0);
         children.push(weak);
         Ok(Pending {
@@ -141,7 +140,7 @@ fn steps<T>(
     endpoint: &SharedEndpoint,
     mut take: impl FnMut() -> Result<Option<T>, Failure>,
 ) -> Result<Option<T>, Failure> {
-    let rounds = if endpoint.card().clock() == Clock::Virtual { STEPS } else { 1 };
+    let rounds = if endpoint.card().clock() == Clock::Virtual { STEPS_PER_POLL } else { 1 };
     for round in 0..rounds {
         if round > 0 {
             endpoint.inspect(fpga_rdma::Endpoint::relax);
@@ -314,7 +313,7 @@ impl Endpoint {
         })?;
         let Some(peer) = found else {
             return Err(Failure::new(
-                Class::TimedOut,
+                Class::TimedOutError,
                 format!("node {node} has not answered within {limit:?}"),
             )
             .on_card(self.card.name())
@@ -337,29 +336,25 @@ impl Endpoint {
     fn counters<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>, Failure> {
         let counted = self.state.get(py)?.counters();
         let sender = counted.sender;
-        let fields = PyDict::new(py);
-        for (name, value) in [
-            ("packets", sender.packets),
-            ("retransmits", sender.retransmits),
-            ("acknowledged", sender.acknowledged),
-            ("timeouts", sender.timeouts),
-            ("busy", sender.busy),
-            ("not_ready", sender.not_ready),
-            ("refused", sender.refused),
-            ("segments", sender.segments),
-            ("completed", sender.completed),
-            ("failed", sender.failed),
-            ("events", counted.events),
-            ("notifications", counted.notifications),
-            ("faults", counted.faults),
-            ("events_dropped", counted.events_dropped),
-            ("reads_served", counted.reads_served),
-            ("reads_refused", counted.reads_refused),
-        ] {
-            fields.set_item(name, value)?;
-        }
-        let class = py.import("fpga_rdma.endpoint")?.getattr("EndpointCounters")?;
-        Ok(class.call((), Some(&fields))?)
+        let fields = fields!(py,
+            packets: sender.packets,
+            retransmits: sender.retransmits,
+            acknowledged: sender.acknowledged,
+            timeouts: sender.timeouts,
+            busy: sender.busy,
+            not_ready: sender.not_ready,
+            refused: sender.refused,
+            segments: sender.segments,
+            completed: sender.completed,
+            failed: sender.failed,
+            events: counted.events,
+            notifications: counted.notifications,
+            faults: counted.faults,
+            events_dropped: counted.events_dropped,
+            reads_served: counted.reads_served,
+            reads_refused: counted.reads_refused,
+        );
+        named_record("endpoint", "EndpointCounters", &fields)
     }
 
     #[getter]

@@ -68,7 +68,7 @@ impl Notifications {
             })
         })?;
         let Some(arrived) = arrived else {
-            return Err(Failure::new(Class::TimedOut, format!("nothing has arrived after {limit:?}"))
+            return Err(Failure::new(Class::TimedOutError, format!("nothing has arrived after {limit:?}"))
                 .on_card(self.state.endpoint.card())
                 .advice("wait longer (timeout=...), or check that a peer was given a region to send to; if it is in this program, poll its endpoint: wait(poll=[other])"));
         };

@@ -166,7 +166,7 @@ impl Pending {
             Ok(done)
         })?;
         let Some(done) = ended else {
-            return Err(Failure::new(Class::TimedOut, format!("{} has not ended after {limit:?}", self.operation.name()))
+            return Err(Failure::new(Class::TimedOutError, format!("{} has not ended after {limit:?}", self.operation.name()))
                 .on_card(self.operation.card())
                 .advice("wait longer (timeout=...); if the other node is in this program, poll its endpoint: wait(poll=[other])"));
         };

@@ -58,7 +58,7 @@ impl Region {
 
     fn close(&self, py: Python<'_>) -> Result<(), Failure> {
         let endpoint = match self.state.get(py) {
-            Err(failure) if failure.is(Class::Closed) => return Ok(()),
+            Err(failure) if failure.is(Class::ClosedError) => return Ok(()),
             endpoint => endpoint?,
         };
         match &self.handle {
