@@ -23,6 +23,23 @@ pub(crate) enum Node {
     Events(u8),
 }
 
+impl Node {
+    /// Name without the card, with `separator` before a number.
+    fn name(self, separator: &str) -> String {
+        let (kind, number) = match self {
+            Self::H2c(channel) => ("h2c", channel),
+            Self::C2h(channel) => ("c2h", channel),
+            Self::BypassOf(true, channel) => ("bypass_h2c", channel),
+            Self::BypassOf(false, channel) => ("bypass_c2h", channel),
+            Self::Events(line) => ("events", line),
+            Self::Control => return "control".to_owned(),
+            Self::User => return "user".to_owned(),
+            Self::Bypass => return "bypass".to_owned(),
+        };
+        format!("{kind}{separator}{number}")
+    }
+}
+
 /// Folder of links to device files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Folder {
@@ -59,16 +76,7 @@ impl DeviceFile {
 
     /// Name of the link, in the folder of the card.
     pub(crate) fn link(&self) -> String {
-        match self.node {
-            Node::H2c(channel) => format!("h2c{channel}"),
-            Node::C2h(channel) => format!("c2h{channel}"),
-            Node::Control => "control".to_owned(),
-            Node::User => "user".to_owned(),
-            Node::Bypass => "bypass".to_owned(),
-            Node::BypassOf(true, channel) => format!("bypass_h2c{channel}"),
-            Node::BypassOf(false, channel) => format!("bypass_c2h{channel}"),
-            Node::Events(line) => format!("events{line}"),
-        }
+        self.node.name("")
     }
 
     /// Target of the link.
@@ -86,17 +94,7 @@ impl DeviceFile {
 
 impl fmt::Display for DeviceFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "xdma{}_", self.card)?;
-        match self.node {
-            Node::H2c(channel) => write!(f, "h2c_{channel}"),
-            Node::C2h(channel) => write!(f, "c2h_{channel}"),
-            Node::Control => f.write_str("control"),
-            Node::User => f.write_str("user"),
-            Node::Bypass => f.write_str("bypass"),
-            Node::BypassOf(true, channel) => write!(f, "bypass_h2c_{channel}"),
-            Node::BypassOf(false, channel) => write!(f, "bypass_c2h_{channel}"),
-            Node::Events(line) => write!(f, "events_{line}"),
-        }
+        write!(f, "xdma{}_{}", self.card, self.node.name("_"))
     }
 }
 
