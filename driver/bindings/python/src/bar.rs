@@ -99,7 +99,3 @@ impl Bar {
         }
     }
 }
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Bar>()
-}

@@ -368,7 +368,3 @@ impl Card {
         Ok(part.region.iova.get().saturating_add(part.offset as u64))
     }
 }
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Buffer>()
-}

@@ -93,7 +93,7 @@ fn opened(py: Python<'_>, spec: CardSpec, options: OpenOptions) -> Result<fpga_d
 #[pyfunction]
 #[pyo3(signature = (name, *, interrupts = false, observe = false, dma_bar = None, cdma_offset = None, network_interface = None, card_memory = None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-fn open(
+pub(crate) fn open(
     py: Python<'_>,
     name: &str,
     interrupts: bool,
@@ -117,9 +117,4 @@ fn open(
         wait::detached(py, || card.enable_interrupts())?;
     }
     Ok(Card::new(CardState::new(card)))
-}
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Card>()?;
-    module.add_function(wrap_pyfunction!(open, module)?)
 }

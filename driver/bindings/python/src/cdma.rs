@@ -121,7 +121,3 @@ impl Card {
         Ok(Cdma { engine: self.state().own("the CDMA engine", engine)? })
     }
 }
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Cdma>()
-}

@@ -76,11 +76,7 @@ impl Foreign {
 
 /// Size of an object in bytes, checked as for a transfer of it.
 #[pyfunction]
-fn _nbytes(object: &Bound<'_, PyAny>, writable: bool) -> Result<usize, Failure> {
+pub(crate) fn _nbytes(object: &Bound<'_, PyAny>, writable: bool) -> Result<usize, Failure> {
     let memory = if writable { Foreign::writable(object)? } else { Foreign::readable(object)? };
     Ok(memory.len())
-}
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(_nbytes, module)?)
 }

@@ -231,7 +231,3 @@ impl Card {
         states.iter().map(make).collect()
     }
 }
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyUserInterrupt>()
-}

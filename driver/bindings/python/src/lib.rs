@@ -47,22 +47,26 @@ mod sim;
 mod stream;
 mod wait;
 
-use pyo3::prelude::*;
-
 /// Native module `fpga_rdma._native`.
-#[pymodule]
-fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    bar::add(module)?;
-    buffer::add(module)?;
-    channel::add(module)?;
-    cdma::add(module)?;
-    foreign::add(module)?;
-    interrupt::add(module)?;
-    registers::add(module)?;
-    sim::add(module)?;
-    stream::add(module)?;
-    endpoint::add(module)?;
-    frames::add(module)?;
-    card::add(module)
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "name in Python")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
+    use crate::{
+        bar::Bar,
+        buffer::Buffer,
+        card::{Card, open},
+        cdma::Cdma,
+        channel::{Channel, Channels, PyTicket, PyTransfer},
+        endpoint::{Endpoint, Notifications, Pending, Region},
+        foreign::_nbytes,
+        frames::{Publisher, Subscriber},
+        interrupt::PyUserInterrupt,
+        registers::Map,
+        sim::{Network, SimulatedCard},
+        stream::{C2hStream, H2cStream, Packets},
+    };
 }

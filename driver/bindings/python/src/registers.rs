@@ -238,7 +238,3 @@ impl Card {
         registers(py, self.state(), map)
     }
 }
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Map>()
-}

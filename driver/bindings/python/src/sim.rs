@@ -366,8 +366,3 @@ impl SimulatedCard {
         }
     }
 }
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Network>()?;
-    module.add_class::<SimulatedCard>()
-}

@@ -381,10 +381,3 @@ impl Card {
         Channels::new(self.state().clone(), Direction::C2h)
     }
 }
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Channels>()?;
-    module.add_class::<Channel>()?;
-    module.add_class::<PyTransfer>()?;
-    module.add_class::<PyTicket>()
-}

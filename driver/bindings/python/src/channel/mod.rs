@@ -13,5 +13,7 @@ mod ticket;
 mod transfer;
 mod work;
 
-pub(crate) use class::add;
+pub(crate) use class::{Channel, Channels};
 pub(crate) use shared::Shared;
+pub(crate) use ticket::PyTicket;
+pub(crate) use transfer::PyTransfer;

@@ -24,10 +24,12 @@ use crate::numbers;
 use crate::owned::{Close, Owned};
 use crate::record::{fields, named_record, record};
 use crate::wait::{self, Presence, SIGNAL_INTERVAL, lock};
-use notifications::Notifications;
+pub(crate) use notifications::Notifications;
 use options::{seconds, send_options};
-use pending::{Operation, Pending};
-use region::{Region, Window, region_of};
+use pending::Operation;
+pub(crate) use pending::Pending;
+pub(crate) use region::Region;
+use region::{Window, region_of};
 
 /// Steps of a card in virtual time for one poll by a task.
 const STEPS_PER_POLL: usize = 64;
@@ -389,11 +391,4 @@ impl Endpoint {
             Err(_) => format!("<Endpoint of {}: closed>", self.card.name()),
         }
     }
-}
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Endpoint>()?;
-    module.add_class::<Region>()?;
-    module.add_class::<Pending>()?;
-    module.add_class::<Notifications>()
 }

@@ -3,14 +3,13 @@
 //! A publisher or subscriber owns the endpoint of its card. Waits poll; between two polls they run signal handlers, and poll publishers of
 //! the same program that the caller names.
 
+mod error;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpga_frames::{
-    Event, JoinError, Joining, LocalError, PublishError, PublisherError, PublisherEvent, PublisherOptions,
-    ReceivedFrame, SubscriberError, SubscriberOptions, TakeError,
-};
+use fpga_frames::{Event, Joining, PublisherEvent, PublisherOptions, ReceivedFrame, SubscriberOptions};
 use fpga_rdma::EndpointOptions;
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
@@ -18,7 +17,7 @@ use pyo3::types::PyBytes;
 
 use crate::card::Card;
 use crate::card_state::CardState;
-use crate::error::{Class, Classify as _, Failure, with_block};
+use crate::error::{Class, Failure, with_block};
 use crate::foreign::Foreign;
 use crate::numbers;
 use crate::owned::{Close as _, Owned};
@@ -27,93 +26,6 @@ use crate::wait::{self, Presence};
 
 /// Maximum number of polls without the interpreter's lock.
 const POLLS_PER_TURN: usize = 64;
-
-/// Converts an error whose text names the card.
-fn failure(class: Class, error: &dyn core::fmt::Display, advice: Option<fpga_driver::Advice>) -> Failure {
-    let failure = Failure::new(class, error.to_string());
-    match advice {
-        Some(advice) => failure.advice(crate::advice::render(&advice)),
-        None => failure,
-    }
-}
-
-/// Returns the class of a failure of this node's card.
-fn local(error: &LocalError) -> Class {
-    match error {
-        LocalError::Endpoint(error) => error.kind.class(),
-        LocalError::Resource(error) => error.kind.class(),
-        LocalError::Channel(error) => error.kind.class(),
-        LocalError::Submit(error) => error.kind.class(),
-        _ => Class::TransferFault,
-    }
-}
-
-fn publisher_class(error: &PublisherError) -> Class {
-    match error {
-        PublisherError::Geometry { .. } | PublisherError::Option { .. } => Class::RangeError,
-        PublisherError::Local(error) => local(error),
-        PublisherError::TimedOut { .. } => Class::TimedOutError,
-        _ => Class::RefusedError,
-    }
-}
-
-fn subscriber_class(error: &SubscriberError) -> Class {
-    match error {
-        SubscriberError::Local(error) => local(error),
-        SubscriberError::Send(error) => error.kind.class(),
-        SubscriberError::TimedOut { .. } => Class::TimedOutError,
-        _ => Class::RefusedError,
-    }
-}
-
-impl From<PublisherError> for Failure {
-    fn from(error: PublisherError) -> Self {
-        failure(publisher_class(&error), &error, error.advice())
-    }
-}
-
-impl From<SubscriberError> for Failure {
-    fn from(error: SubscriberError) -> Self {
-        failure(subscriber_class(&error), &error, error.advice())
-    }
-}
-
-impl From<TakeError> for Failure {
-    fn from(error: TakeError) -> Self {
-        let class = match &error {
-            TakeError::Full { .. } => Class::RingFullError,
-            TakeError::Closing => Class::ClosedError,
-            TakeError::Publisher(error) => publisher_class(error),
-            _ => Class::RefusedError,
-        };
-        failure(class, &error, error.advice())
-    }
-}
-
-impl From<PublishError> for Failure {
-    fn from(error: PublishError) -> Self {
-        let class = match &error {
-            PublishError::NoFreeSlot { .. } => Class::RingFullError,
-            PublishError::Submit { .. } => Class::TransferFault,
-            PublishError::Closing => Class::ClosedError,
-            PublishError::TooLong(_) => Class::RangeError,
-            _ => Class::RefusedError,
-        };
-        failure(class, &error, error.advice())
-    }
-}
-
-impl From<JoinError> for Failure {
-    fn from(error: JoinError) -> Self {
-        let class = match &error {
-            JoinError::Geometry { .. } => Class::DmaMemoryError,
-            JoinError::EventRing { .. } => Class::RangeError,
-            JoinError::Subscriber(error) => subscriber_class(error),
-            _ => Class::RefusedError,
-        };
-        failure(class, &error, error.advice())
-    }
-}
 
 fn address(host: &str, port: u16) -> Result<SocketAddr, Failure> {
     let host: IpAddr = host
@@ -504,9 +416,4 @@ impl Card {
             }
         }
     }
-}
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Publisher>()?;
-    module.add_class::<Subscriber>()
 }

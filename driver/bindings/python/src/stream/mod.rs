@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use crate::card::Card;
 use crate::error::{Class, Classify, Failure};
 use crate::numbers;
-use receive::{C2hStream, Packets};
-use send::H2cStream;
+pub(crate) use receive::{C2hStream, Packets};
+pub(crate) use send::H2cStream;
 
 impl Classify for StreamError {
     fn class(&self) -> Class {
@@ -51,10 +51,4 @@ impl Card {
         let options = C2hStreamOptions::default().buffers(buffers).buffer_size(buffer_size);
         C2hStream::open(py, &self.0, number, options)
     }
-}
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<H2cStream>()?;
-    module.add_class::<C2hStream>()?;
-    module.add_class::<Packets>()
 }

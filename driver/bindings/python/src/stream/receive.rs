@@ -49,7 +49,7 @@ impl Receiver {
 
 /// Stream channel from card to host.
 #[pyclass(frozen, module = "fpga_rdma")]
-pub(super) struct C2hStream {
+pub(crate) struct C2hStream {
     state: Arc<Owned<Receiver>>,
 }
 
@@ -318,7 +318,7 @@ impl C2hStream {
 
 /// Iterator over packets.
 #[pyclass(frozen, module = "fpga_rdma")]
-pub(super) struct Packets {
+pub(crate) struct Packets {
     stream: Py<C2hStream>,
     timeout: Option<f64>,
 }

@@ -74,7 +74,7 @@ impl Sender {
 
 /// Stream channel from host to card.
 #[pyclass(frozen, module = "fpga_rdma")]
-pub(super) struct H2cStream {
+pub(crate) struct H2cStream {
     card: CardState,
     state: Arc<Owned<Sender>>,
 }
