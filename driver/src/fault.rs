@@ -24,33 +24,48 @@ pub struct FaultPosition {
     pub bytes_done: u64,
 }
 
-/// Reason why the engine or the driver ended a transfer.
+/// Reason why an engine or the driver ended a transfer or a copy. `S` is the engine's status register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum FaultCause {
+pub enum FaultCause<S = ChannelStatus> {
     /// The status register has error bits set.
-    Status(ChannelStatus),
-    /// The engine reports a completed count that the run cannot produce.
+    Status(S),
+    /// The engine reports progress that the posted descriptors cannot produce: a count, a status word or a descriptor pointer.
     Count(Cause),
-    /// The engine stopped before the end of the run and shows no error bit.
-    NoError(ChannelStatus),
-    /// An earlier transfer of the same run failed; this one was not executed.
+    /// The engine stopped before its last descriptor and shows no error bit.
+    NoError(S),
+    /// The descriptors of a copy did not reach the card.
+    Upload,
+    /// An earlier transfer or copy failed; this one was not executed.
     EarlierFault,
-    /// The channel was aborted.
+    /// The channel or the ring was aborted. A copy may have been executed in part.
     Aborted,
     /// The card is gone.
     Gone,
     /// The card was reset.
     Reset,
-    /// The engine did not stop, so the channel has failed.
+    /// The engine did not stop, so the channel has failed; a CDMA engine may still write to the destination.
     Wedged,
 }
 
-impl FaultCause {
+impl<S> FaultCause<S> {
     /// Returns whether the channel as a whole has failed, with every transfer in flight. The error of the channel has the details.
     #[must_use]
     pub const fn is_loss(&self) -> bool {
         matches!(self, Self::Gone | Self::Reset | Self::Wedged)
+    }
+
+    /// Writes a cause whose text is the same for every engine.
+    pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(fault) => write!(f, "{fault}"),
+            Self::Upload => f.write_str("the descriptors did not reach the card"),
+            Self::Aborted => f.write_str("aborted"),
+            Self::Gone => f.write_str("ended without a result: the card is gone"),
+            Self::Reset => f.write_str("ended without a result: the card was reset"),
+            Self::Wedged => f.write_str("ended without a result: the engine does not stop"),
+            Self::Status(_) | Self::NoError(_) | Self::EarlierFault => Ok(()),
+        }
     }
 }
 
@@ -84,17 +99,13 @@ impl fmt::Display for ChannelFault {
                     write!(f, "{}{}", if n == 0 { "" } else { "; " }, bit.description())?;
                 }
             }
-            FaultCause::Count(fault) => write!(f, "{fault}")?,
             FaultCause::NoError(status) => write!(
                 f,
                 "the engine stopped before the end of its run without an error bit (status {})",
                 status.describe(self.direction)
             )?,
             FaultCause::EarlierFault => write!(f, "not executed: a transfer before it failed")?,
-            FaultCause::Aborted => write!(f, "aborted")?,
-            FaultCause::Gone => write!(f, "ended without a result: the card is gone")?,
-            FaultCause::Reset => write!(f, "ended without a result: the card was reset")?,
-            FaultCause::Wedged => write!(f, "ended without a result: the engine does not stop")?,
+            cause => cause.describe(f)?,
         }
         if let Some(place) = self.position {
             let FaultPosition { descriptor, host, card, length, bytes_done } = place;
@@ -124,7 +135,7 @@ impl ErrorKind for ChannelFault {
             FaultCause::Count(_) => {
                 Advice::text("take nothing of the run as done; the channel can be used again")
             }
-            FaultCause::EarlierFault | FaultCause::Aborted => Advice::Resubmit,
+            FaultCause::Upload | FaultCause::EarlierFault | FaultCause::Aborted => Advice::Resubmit,
             FaultCause::Gone => Advice::ReopenCard,
             FaultCause::Reset => Advice::DropCard,
             FaultCause::Wedged => Advice::ResetBus,

@@ -87,7 +87,7 @@ pub use user_interrupt::{UserInterrupt, UserInterrupts};
 
 /// Details of errors: causes, positions and registers that the errors of the other modules contain.
 pub mod errors {
-    pub use crate::cdma::{CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRingError, CdmaSubmitError};
+    pub use crate::cdma::{CdmaFault, CdmaFaultPosition, CdmaRingError, CopyFault};
     pub use crate::error::{CardPart, Cause, CauseClass, ErrorKind};
     pub use crate::fault::{ChannelFault, FaultCause, FaultPosition};
     pub use crate::silence::AllOnesCause;

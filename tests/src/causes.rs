@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use fpga_driver::errors::{CdmaRingError, CdmaSubmitError};
+use fpga_driver::errors::CdmaRingError;
 use fpga_driver::{ChannelError, OpenError, ResourceError, SubmitError};
 
 /// Kind of an error of the driver that may be an error of a package below.
@@ -24,4 +24,4 @@ macro_rules! lower {
     };
 }
 
-lower!(ChannelError, OpenError, ResourceError, SubmitError, CdmaSubmitError, CdmaRingError);
+lower!(ChannelError, OpenError, ResourceError, SubmitError, CdmaRingError);

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fpga_card::description::CardDescription;
+use fpga_driver::errors::CopyFault;
 use fpga_driver::{
     Advice, BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRingOptions, DescriptorPath, Error,
     NetworkInterface, OpenOptions, ResourceError,
@@ -101,9 +102,11 @@ fn cdma_copy_ends_at_timeout() {
         let limit = Duration::from_micros(micros);
         match cdma.copy_with_timeout(at(0x1000_0000), at(0x1_0000_0000), 9 << 20, limit) {
             Ok(()) => seen.push(9 << 20),
-            Err(Error { kind: CdmaError::TimedOut { done, length, .. }, .. }) => {
-                assert_eq!(length, 9 << 20);
-                assert!(done < length);
+            Err(Error {
+                kind: CdmaError::Copy { cause: CopyFault::TimedOut { .. }, done, segment }, ..
+            }) => {
+                assert_eq!(segment.length, 9 << 20);
+                assert!(done < segment.length);
                 let all = usize::try_from(done).unwrap();
                 assert!(peek(&network, 0, at(0x1_0000_0000), all) == data[..all]);
                 seen.push(all);
@@ -134,7 +137,10 @@ fn cdma_copy_stopped_by_caller_reports_progress() {
         if done < 8 << 20 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     assert!(
-        matches!(stopped, Err(Error { kind: CdmaError::Stopped { done: 0x80_0000, .. }, .. })),
+        matches!(
+            stopped,
+            Err(Error { kind: CdmaError::Copy { cause: CopyFault::Stopped, done: 0x80_0000, .. }, .. })
+        ),
         "{stopped:?}"
     );
     assert_eq!(seen, [4 << 20, 8 << 20]);
@@ -151,7 +157,7 @@ fn cdma_without_dre_unaligned_copy_fails_typed() {
     let data = bytes(1, 4096);
     poke(&network, 0, at(0x1000), &data);
     let error = cdma.copy(at(0x1001), at(0x8000), 100).unwrap_err();
-    assert!(matches!(error.kind, CdmaError::Engine { done: 0, .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::Copy { cause: CopyFault::Status(_), done: 0, .. }), "{error}");
     cdma.copy(at(0x1000), at(0x8040), 4000).unwrap();
     assert!(peek(&network, 0, at(0x8040), 4000) == data[..4000]);
 }
@@ -208,7 +214,7 @@ fn cdma_without_dre_bounce_copies_every_byte() {
         assert!(cdma.take_bounce_channels().is_none());
         assert!(matches!(
             cdma.copy(at(1), at(0x1001), 64),
-            Err(Error { kind: CdmaError::Engine { .. }, .. })
+            Err(Error { kind: CdmaError::Copy { cause: CopyFault::Status(_), .. }, .. })
         ));
         assert!(card.h2c(0).is_ok());
     }
@@ -219,15 +225,17 @@ fn cdma_bounce_failure_is_reported() {
     let (network, card, mut cdma) = without_realignment(64);
     network.with_card(0, |card| card.poison(at(0x10_0000 + (300 << 10)), 64));
     let error = cdma.copy(at(0x10_0001), at(0x40_0002), 1 << 20).unwrap_err();
-    let Error { kind: CdmaError::Bounce { done, length, .. }, .. } = &error else { panic!("{error}") };
-    assert_eq!((*done, *length), (256 << 10, 1 << 20));
+    let Error { kind: CdmaError::Copy { cause: CopyFault::Bounce(_), done, segment }, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((*done, segment.length), (256 << 10, 1 << 20));
     assert!(error.to_string().contains("c2h0"), "{error}");
     network.with_card(0, |card| card.poison(at(0), 0));
     cdma.copy(at(0x10_0001), at(0x40_0002), 1 << 20).unwrap();
     // The timeout also holds for the path through the host.
     let error =
         cdma.copy_with_timeout(at(0x10_0001), at(0x80_0002), 4 << 20, Duration::from_nanos(300)).unwrap_err();
-    assert!(matches!(error.kind, CdmaError::TimedOut { .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::Copy { cause: CopyFault::TimedOut { .. }, .. }), "{error}");
     cdma.copy(at(0x10_0001), at(0x40_0002), 1000).unwrap();
 
     // Refused channels are returned.
@@ -278,7 +286,7 @@ fn cdma_card_without_identity_needs_offset() {
     // Without the identity block the driver does not know where memory ends: the bus reports the error.
     let mut cdma = card.cdma_at(BarOffset::new(0x1000)).unwrap();
     let error = cdma.copy(at(0), at(MEMORY), 64).unwrap_err();
-    assert!(matches!(error.kind, CdmaError::Engine { .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::Copy { cause: CopyFault::Status(_), .. }), "{error}");
     assert_works(&network, &mut cdma, 5);
 }
 
@@ -338,7 +346,14 @@ fn cdma_length_register_that_is_none_is_reported() {
     let card = Card::from_backend(FaultInjectingBackend::new(network.backend(0), vec![replaced])).unwrap();
     let error = card.cdma().unwrap().copy(at(0), at(0x10_0000), 0x4000).unwrap_err();
     assert!(
-        matches!(error.kind, CdmaError::LengthRegister { done: 0, held: 0x1234, written: 0x4000, .. }),
+        matches!(
+            error.kind,
+            CdmaError::Copy {
+                cause: CopyFault::LengthRegister { held: 0x1234, written: 0x4000 },
+                done: 0,
+                ..
+            }
+        ),
         "{error}"
     );
 }

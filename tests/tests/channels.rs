@@ -228,7 +228,7 @@ fn submit_too_many_descriptors_is_reported() {
     let refused = channel.submit(pages(9), CardAddr::ZERO).unwrap_err();
     assert!(matches!(
         refused.error.kind.lower(),
-        Some(RefusalReason::TooManyDescriptors { needed: 9, entries: 8 })
+        Some(RefusalReason::TooManyDescriptors { needed: 9, usable: 8 })
     ));
     channel.write(pages(8), CardAddr::ZERO).unwrap();
     for (descriptors, transfers, longest) in [

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use fpga_driver::bulk::{self, BulkError};
+use fpga_driver::errors::CopyFault;
 use fpga_driver::{
     Cancellation, Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Error, NodeId, OpenOptions,
     TransferError, WaitMode, WaitOptions,
@@ -196,7 +197,7 @@ fn cdma_copy_stopped_inside_chunk_ends_soon_though_engine_hangs() {
         })
         .unwrap_err();
     let took = Duration::from_nanos(injector.now() - hung_at);
-    assert!(matches!(error.kind, CdmaError::Stopped { done: CHUNK, .. }), "{error}");
+    assert!(matches!(error.kind, CdmaError::Copy { cause: CopyFault::Stopped, done: CHUNK, .. }), "{error}");
     assert!(took <= Duration::from_millis(50), "{took:?}");
     injector.replace(Vec::new());
     cdma.copy(from, to, 4096).unwrap();

@@ -119,6 +119,17 @@ pub enum OwnerError {
     },
 }
 
+impl OwnerError {
+    /// Returns what to do about it; `None` if the problem leaves nothing to advise.
+    #[must_use]
+    pub const fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::Socket(inner) => inner.help(),
+            _ => None,
+        }
+    }
+}
+
 /// Owner of a shared card.
 #[derive(Debug)]
 pub struct Owner {

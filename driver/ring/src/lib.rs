@@ -15,8 +15,9 @@ extern crate alloc;
 
 pub mod cdma_ring;
 mod operations;
+mod ranges;
 mod refusal;
 pub mod ring;
 
 pub use operations::Token;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, RefusalReason};

@@ -190,7 +190,7 @@ fn ring_refusal_leaves_state_unchanged() {
     let scattered: Vec<_> = (0..5u64).map(|n| (n * 0x2000, 16)).collect();
     assert_eq!(
         submit(&mut ring, &scattered, 1),
-        Err(RefusalReason::TooManyDescriptors { needed: 5, entries: 4 })
+        Err(RefusalReason::TooManyDescriptors { needed: 5, usable: 4 })
     );
     assert_eq!(submit(&mut ring, &[], 1), Err(RefusalReason::Empty));
     assert_eq!(submit(&mut ring, &[(7, 0)], 1), Err(RefusalReason::Empty));

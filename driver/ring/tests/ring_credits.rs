@@ -415,7 +415,7 @@ fn ring_list_is_one_operation_and_refusal_names_cause() {
     let many = (0..1_000_000u64).map(|n| segment(n << 13, 16, n << 13));
     assert_eq!(
         ring.submit_segments(many, Some(1)),
-        Err((RefusalReason::TooManyDescriptors { needed: 1_000_000, entries: 8 }, Some(1)))
+        Err((RefusalReason::TooManyDescriptors { needed: 1_000_000, usable: 8 }, Some(1)))
     );
     // A million touching elements are one descriptor.
     let touching = (0..1_000_000u64).map(|n| segment(0x1000 + n * 16, 16, n * 16));

@@ -21,7 +21,7 @@ pub enum SimNetworkError {
     #[error("the delivery order of the network is invalid: {0}")]
     Network(OrderError),
     /// Two cards have the same node id, so that the network could not distinguish them.
-    #[error("cards {first} and {second} both have node id {node}; give each card a different ni.node_id")]
+    #[error("cards {first} and {second} both have node id {node}")]
     DuplicateNode {
         /// The node id.
         node: u32,
@@ -32,7 +32,7 @@ pub enum SimNetworkError {
     },
     /// A card's packets do not fit the link's datagrams.
     #[error(
-        "card {card}: its packets of {packet} make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; lower ni.packet_size or raise the MTU",
+        "card {card}: its packets of {packet} make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}",
         packet = quantity(*packet, "byte"),
     )]
     Mtu {
@@ -49,27 +49,38 @@ pub enum SimNetworkError {
     },
     /// Partitions were requested together with an option that makes time real.
     #[error(
-        "partitions have virtual time, but a thread of the network's own or a link to other processes makes time real; omit one of the two"
+        "partitions have virtual time, but a thread of the network's own or a link to other processes makes time real"
     )]
     RealTime,
     /// The simulated network's thread cannot be started.
-    #[error(
-        "the thread of the simulated network cannot be started: {source}; check the limits on processes and memory"
-    )]
+    #[error("the thread of the simulated network cannot be started: {source}")]
     Thread {
         /// Error of the system.
         r#source: OsError,
     },
     /// The simulated network's thread cannot be bound to its CPU.
-    #[error(
-        "the thread of the simulated network cannot be bound to CPU {cpu}: {source}; choose a CPU that this process may use"
-    )]
+    #[error("the thread of the simulated network cannot be bound to CPU {cpu}: {source}")]
     Affinity {
         /// Requested CPU.
         cpu: usize,
         /// Error of the system.
         r#source: OsError,
     },
+}
+
+impl SimNetworkError {
+    /// Returns what to do about it; `None` if the problem leaves nothing to advise.
+    #[must_use]
+    pub const fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Card { .. } | Self::Network(_) => return None,
+            Self::DuplicateNode { .. } => "give each card a different ni.node_id",
+            Self::Mtu { .. } => "lower ni.packet_size or raise the MTU",
+            Self::RealTime => "omit one of the two",
+            Self::Thread { .. } => "check the limits on processes and memory",
+            Self::Affinity { .. } => "choose a CPU that this process may use",
+        })
+    }
 }
 
 impl From<OrderError> for SimNetworkError {

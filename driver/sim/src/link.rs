@@ -62,7 +62,7 @@ pub enum LinkAddress {
 #[non_exhaustive]
 pub enum LinkError {
     /// The socket cannot be created.
-    #[error("udp:{local}: {source}; give an address of this machine and an unused port")]
+    #[error("udp:{local}: {source}")]
     Bind {
         /// Address to receive at.
         local: SocketAddr,
@@ -70,9 +70,7 @@ pub enum LinkError {
         r#source: OsError,
     },
     /// A peer of another address family than the socket.
-    #[error(
-        "udp:{local} cannot reach {peer}: one address is IPv4, the other IPv6; give two addresses of the same family"
-    )]
+    #[error("udp:{local} cannot reach {peer}: one address is IPv4, the other IPv6")]
     Family {
         /// Local address.
         local: SocketAddr,
@@ -80,7 +78,7 @@ pub enum LinkError {
         peer: SocketAddr,
     },
     /// A peer that is this end itself, or an invalid address.
-    #[error("{peer} cannot be a peer of udp:{local}: name another process's address and port")]
+    #[error("{peer} cannot be a peer of udp:{local}: it is this link itself, or no address of one process")]
     Peer {
         /// Local address.
         local: SocketAddr,
@@ -91,21 +89,21 @@ pub enum LinkError {
     #[error(transparent)]
     Listen(#[from] ServeError),
     /// A peer that is this end itself.
-    #[error("shm:{} cannot be its own peer: give the path of another process's link", .path.display())]
+    #[error("shm:{} cannot be its own peer", .path.display())]
     OwnPath {
         /// Path of this end and of the peer.
         path: PathBuf,
     },
     /// The path is too long.
     #[error(
-        "shm:{}: the absolute path of a link has at most {} bytes; give a shorter path", .path.display(), shm::MAX_PATH
+        "shm:{}: the absolute path of a link has at most {} bytes", .path.display(), shm::MAX_PATH
     )]
     LongPath {
         /// The absolute path.
         path: PathBuf,
     },
     /// The system has no free file descriptor.
-    #[error("shm:{}: {source}; close files, or raise the limit (ulimit -n)", .path.display())]
+    #[error("shm:{}: {source}", .path.display())]
     Events {
         /// Path of this end.
         path: PathBuf,
@@ -113,7 +111,7 @@ pub enum LinkError {
         r#source: OsError,
     },
     /// The folder of the sockets of this user's cards cannot be created or accessed.
-    #[error("{}: {source}; set XDG_RUNTIME_DIR to a folder of this user", .path.display())]
+    #[error("{}: {source}", .path.display())]
     Folder {
         /// Path of the folder.
         path: PathBuf,
@@ -121,25 +119,44 @@ pub enum LinkError {
         r#source: OsError,
     },
     /// Other users can access the folder of the sockets.
-    #[error("{}: must be a folder of this user that no other user can access; remove it", .path.display())]
+    #[error("{}: not a folder of this user that no other user can access", .path.display())]
     NotPrivate {
         /// Path of the folder.
         path: PathBuf,
     },
     /// A node has a port of the switch already.
-    #[error("node {node} has a port of the switch already: choose another node id")]
+    #[error("node {node} has a port of the switch already")]
     Port {
         /// The node.
         node: NodeId,
     },
     /// The system has no free file descriptor for a port.
-    #[error("port of node {node}: {reason}; close files, or raise the limit (ulimit -n)")]
+    #[error("port of node {node}: {reason}")]
     PortEvents {
         /// The node.
         node: NodeId,
         /// Error of the system.
         reason: String,
     },
+}
+
+impl LinkError {
+    /// Returns what to do about it; `None` if the problem leaves nothing to advise.
+    #[must_use]
+    pub const fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Listen(inner) => return inner.help(),
+            Self::Bind { .. } => "give an address of this machine and an unused port",
+            Self::Family { .. } => "give two addresses of the same family",
+            Self::Peer { .. } => "name another process's address and port",
+            Self::OwnPath { .. } => "give the path of another process's link",
+            Self::LongPath { .. } => "give a shorter path",
+            Self::Events { .. } | Self::PortEvents { .. } => "close files, or raise the limit (ulimit -n)",
+            Self::Folder { .. } => "set XDG_RUNTIME_DIR to a folder of this user",
+            Self::NotPrivate { .. } => "remove it",
+            Self::Port { .. } => "choose another node id",
+        })
+    }
 }
 
 /// Counters of a link.

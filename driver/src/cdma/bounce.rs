@@ -14,7 +14,7 @@ use fpga_registers::CardAddr;
 use fpga_ring::cdma_ring::CopyEntry;
 
 use super::Cdma;
-use super::error::{CdmaError, CdmaRingError, CdmaSubmitError};
+use super::error::{CdmaError, CdmaRingError, CopyFault};
 use super::ring::CdmaRing;
 use crate::channel::{C2hChannel, H2cChannel, WaitOptions};
 use crate::error::{Error, Refused};
@@ -123,21 +123,14 @@ impl Cdma {
         let passed = |began: u64| card.backend.now().saturating_sub(began);
         let left = || limit.map(|(began, limit)| Duration::from_nanos(limit.saturating_sub(passed(began))));
         let carried = bounce.copy_through_host(&card, &CopyEntry { length, ..*whole }, left);
-        carried.map(|()| length).map_err(|(done, reason)| match limit {
-            Some((began, limit)) if passed(began) >= limit => CdmaError::TimedOut {
-                source_start: whole.source,
-                destination: whole.destination,
-                length: whole.length,
-                done,
-                waited: Waited::new(&*card.backend, passed(began)),
-            },
-            _ => CdmaError::Bounce {
-                source_start: whole.source,
-                destination: whole.destination,
-                length: whole.length,
-                done,
-                reason,
-            },
+        carried.map(|()| length).map_err(|(done, reason)| {
+            let cause = match limit {
+                Some((began, limit)) if passed(began) >= limit => {
+                    CopyFault::TimedOut { waited: Waited::new(&*card.backend, passed(began)) }
+                }
+                _ => CopyFault::Bounce(reason),
+            };
+            CdmaError::Copy { segment: *whole, done, cause }
         })
     }
 }
@@ -151,13 +144,13 @@ impl<T> CdmaRing<T> {
     pub(super) fn bounce(
         &mut self,
         segments: &[CopyEntry],
-    ) -> Result<Option<(Vec<CopyEntry>, u64)>, CdmaSubmitError> {
+    ) -> Result<Option<(Vec<CopyEntry>, u64)>, CdmaRingError> {
         let Some(data_bytes) = self.cdma.bounce.as_ref().map(|bounce| bounce.data_bytes) else {
             return Ok(None);
         };
         let cannot = |segment: &CopyEntry| unaligned_prefix_length(segment, data_bytes);
         let Some(last) = segments.iter().rposition(|segment| cannot(segment) != 0) else { return Ok(None) };
-        self.ring.admits(segments).map_err(CdmaSubmitError::of)?;
+        self.ring.admits(segments).map_err(CdmaRingError::of)?;
         self.wait_for_all()?;
         let mut moved = 0;
         let mut rest = Vec::with_capacity(segments.len() - last);
@@ -171,13 +164,7 @@ impl<T> CdmaRing<T> {
             if let Some(bounce) = &mut self.cdma.bounce {
                 let part = CopyEntry { length, ..*segment };
                 bounce.copy_through_host(&card, &part, || None).map_err(|(done, reason)| {
-                    CdmaSubmitError::Bounce(CdmaError::Bounce {
-                        source_start: segment.source,
-                        destination: segment.destination,
-                        length: segment.length,
-                        done,
-                        reason,
-                    })
+                    CdmaError::Copy { segment: *segment, done, cause: CopyFault::Bounce(reason) }
                 })?;
             }
             moved += length;
@@ -188,7 +175,7 @@ impl<T> CdmaRing<T> {
     }
 
     /// Waits until everything submitted has ended.
-    fn wait_for_all(&mut self) -> Result<(), CdmaSubmitError> {
+    fn wait_for_all(&mut self) -> Result<(), CdmaRingError> {
         let backend = Arc::clone(&self.cdma.card.backend);
         while self.ring.operations() != 0 {
             let before = self.ring.ended();
@@ -196,7 +183,7 @@ impl<T> CdmaRing<T> {
                 self.poll_ring()?;
                 Ok::<_, CdmaRingError>((self.ring.ended() != before).then_some(()))
             })?;
-            ended.map_err(|waited| CdmaSubmitError::EarlierFailed(self.timed_out(waited)))?;
+            ended.map_err(|waited| CdmaRingError::Earlier(self.timed_out(waited).into()))?;
         }
         Ok(())
     }

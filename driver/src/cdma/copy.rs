@@ -8,7 +8,7 @@ use fpga_registers::CardAddr;
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr};
 use fpga_ring::cdma_ring::{CopyEntry, LENGTH_BITS};
 
-use super::error::CdmaError;
+use super::error::{CdmaError, CopyFault};
 use super::{BASE, Cdma, MAX_DATA_BYTES};
 use crate::error::{At as _, Error};
 use crate::shared::Shared;
@@ -50,7 +50,7 @@ impl Cdma {
     /// ([`set_bounce_channels`](Self::set_bounce_channels)).
     ///
     /// # Errors
-    /// [`CdmaError`]. After [`CdmaError::Engine`] the engine was reset and can be used again.
+    /// [`CdmaError`]. After [`CdmaError::Copy`] the engine was reset and can be used again.
     pub fn copy(
         &mut self,
         source: CardAddr,
@@ -63,7 +63,7 @@ impl Cdma {
     /// As [`copy`](Self::copy), with a time limit of `timeout`.
     ///
     /// # Errors
-    /// As `copy`; [`CdmaError::TimedOut`] has the number of bytes copied. The engine was reset then and can be used again.
+    /// As `copy`; [`CopyFault::TimedOut`] has the number of bytes copied. The engine was reset then and can be used again.
     pub fn copy_with_timeout(
         &mut self,
         source: CardAddr,
@@ -80,7 +80,7 @@ impl Cdma {
     /// than the card's.
     ///
     /// # Errors
-    /// As [`copy_with_timeout`](Self::copy_with_timeout); [`CdmaError::Stopped`] has the number of bytes copied. Inside a chunk, the engine
+    /// As [`copy_with_timeout`](Self::copy_with_timeout); [`CopyFault::Stopped`] has the number of bytes copied. Inside a chunk, the engine
     /// gets some milliseconds for its reset. If it needs longer, the next copy waits for it.
     pub fn copy_with_progress(
         &mut self,
@@ -125,7 +125,7 @@ impl Cdma {
                 return Err(self.out_of_time(&whole, done, time));
             }
             if progress(done).is_break() && done < length {
-                return Err(CdmaError::Stopped { source_start: source, destination, length, done });
+                return Err(CdmaError::Copy { segment: whole, done, cause: CopyFault::Stopped });
             }
         }
         Ok(())
@@ -145,9 +145,8 @@ impl Cdma {
         let copied = if held == written { Some(written) } else { self.adopt_length(held, written) };
         let Some(copied) = copied else {
             self.reset_engine()?;
-            let (source_start, destination) = (whole.source, whole.destination);
-            let length = whole.length;
-            return Err(CdmaError::LengthRegister { source_start, destination, length, done, held, written });
+            let cause = CopyFault::LengthRegister { held, written };
+            return Err(CdmaError::Copy { segment: *whole, done, cause });
         };
         let left = time.left(&self.card);
         // Without the caller's limit, a chunk that takes longer than any memory needs is stuck.
@@ -181,13 +180,7 @@ impl Cdma {
         }
         if status.has_error() {
             self.reset_engine()?;
-            return Err(CdmaError::Engine {
-                source_start: whole.source,
-                destination: whole.destination,
-                length: whole.length,
-                done,
-                status,
-            });
+            return Err(CdmaError::Copy { segment: *whole, done, cause: CopyFault::Status(status) });
         }
         Ok(copied)
     }
@@ -196,12 +189,9 @@ impl Cdma {
     fn stopped(&self, whole: &CopyEntry, done: u64) -> CdmaError {
         // A reset that is not complete in this time is continued by the next copy.
         match self.reset_after(0) {
-            Ok(()) | Err(CdmaError::Stuck { .. }) => CdmaError::Stopped {
-                source_start: whole.source,
-                destination: whole.destination,
-                length: whole.length,
-                done,
-            },
+            Ok(()) | Err(CdmaError::Stuck { .. }) => {
+                CdmaError::Copy { segment: *whole, done, cause: CopyFault::Stopped }
+            }
             Err(error) => error,
         }
     }
@@ -211,13 +201,8 @@ impl Cdma {
         if let Err(error) = self.reset_after(time.limit.unwrap_or(u64::MAX)) {
             return error;
         }
-        CdmaError::TimedOut {
-            source_start: whole.source,
-            destination: whole.destination,
-            length: whole.length,
-            done,
-            waited: self.waited(time.passed(&self.card)),
-        }
+        let cause = CopyFault::TimedOut { waited: self.waited(time.passed(&self.card)) };
+        CdmaError::Copy { segment: *whole, done, cause }
     }
 
     /// Writes the whole control register: an earlier owner may have left scatter-gather, keyhole or cyclic mode enabled.
@@ -292,7 +277,7 @@ impl Cdma {
         }
         let apart = source.get().abs_diff(destination.get());
         if apart < length {
-            return Err(CdmaError::Overlap { source_start: source, destination, length });
+            return Err(CdmaError::Overlap { segment: CopyEntry::new(source, destination, length) });
         }
         Ok(())
     }

@@ -5,12 +5,13 @@ use fpga_pci::Waited;
 
 use fpga_registers::cdma::Cdmasr;
 use fpga_registers::{CardAddr, quantity};
-use fpga_ring::cdma_ring;
+use fpga_ring::RefusalReason;
+use fpga_ring::cdma_ring::CopyEntry;
 
 use super::MAX_DATA_BYTES;
 use crate::advice::Advice;
-use crate::error::{Cause, ChannelError, Error, ErrorKind, Refused, ResourceError, SubmitError, widen};
-use crate::fault::ChannelFault;
+use crate::error::{Cause, Error, ErrorKind, Refused, ResourceError, TransferError, widen};
+use crate::fault::FaultCause;
 use crate::silence::AllOnesCause;
 
 /// Error of a copy or of the engine's setup.
@@ -41,64 +42,28 @@ pub enum CdmaError {
     },
     /// Source and destination overlap. The engine reads ahead, so the result would be undefined.
     #[error(
-        "source and destination overlap in a copy of {length} from {source_start} to {destination}",
-        length = quantity(*length, "byte"),
+        "source and destination overlap in a copy of {} from {} to {}",
+        quantity(segment.length, "byte"), segment.source, segment.destination
     )]
     Overlap {
-        /// First source address.
-        source_start: CardAddr,
-        /// First destination address.
-        destination: CardAddr,
-        /// Length in bytes.
-        length: u64,
+        /// The copy.
+        segment: CopyEntry,
     },
-    /// The engine halted with an error and was reset.
+    /// The copy ended before its end.
     #[error(
-        "copy of {length} from {source_start} to {destination} failed after {done}: {status}; the engine was reset and can be used again",
-        length = quantity(*length, "byte"),
+        "copy of {length} from {source_start} to {destination} ended after {done}: {cause}",
+        length = quantity(segment.length, "byte"),
+        source_start = segment.source,
+        destination = segment.destination,
         done = quantity(*done, "byte"),
     )]
-    Engine {
-        /// First source address of the whole copy.
-        source_start: CardAddr,
-        /// First destination address of the whole copy.
-        destination: CardAddr,
-        /// Length of the whole copy in bytes.
-        length: u64,
-        /// Bytes that were certainly copied.
+    Copy {
+        /// The whole copy.
+        segment: CopyEntry,
+        /// Number of bytes that were certainly copied.
         done: u64,
-        /// Status register.
-        status: Cdmasr,
-    },
-    /// The caller's timeout has passed. The engine was reset.
-    #[error(
-        "copy of {length} from {source_start} to {destination} was given up after {waited} and {done}; the engine was reset and can be used again",
-        length = quantity(*length, "byte"),
-        done = quantity(*done, "byte"),
-    )]
-    TimedOut {
-        /// First source address of the whole copy.
-        source_start: CardAddr,
-        /// First destination address of the whole copy.
-        destination: CardAddr,
-        /// Length of the whole copy in bytes.
-        length: u64,
-        /// Bytes that were certainly copied.
-        done: u64,
-        /// Time waited, on the clock of the card.
-        waited: Waited,
-    },
-    /// The caller stopped the copy between two chunks. The engine is idle.
-    #[error("copy of {length} bytes from {source_start} to {destination} was stopped after {done} bytes")]
-    Stopped {
-        /// First source address of the whole copy.
-        source_start: CardAddr,
-        /// First destination address of the whole copy.
-        destination: CardAddr,
-        /// Length of the whole copy in bytes.
-        length: u64,
-        /// Bytes that were copied.
-        done: u64,
+        /// Cause.
+        cause: CopyFault,
     },
     /// The engine does not become idle, or its reset does not end.
     #[error("{what} did not end within {waited} (status {status}); an AXI slave does not answer")]
@@ -126,45 +91,9 @@ pub enum CdmaError {
         /// Value that was written.
         written: u32,
     },
-    /// The length register does not hold the low bits of the written value. The engine was reset.
-    #[error(
-        "copy of {length} bytes from {source_start} to {destination} ended after {done} bytes: the length register reads {held:#x} after {written:#x}. The next {written} bytes of the destination may have changed"
-    )]
-    LengthRegister {
-        /// First source address of the whole copy.
-        source_start: CardAddr,
-        /// First destination address of the whole copy.
-        destination: CardAddr,
-        /// Length of the whole copy in bytes.
-        length: u64,
-        /// Bytes that were certainly copied.
-        done: u64,
-        /// Value that the register holds.
-        held: u32,
-        /// Value that was written.
-        written: u32,
-    },
     /// The build has no scatter-gather engine.
     #[error("built without scatter-gather, which rings of copies and the network interface need")]
     NoScatterGather,
-    /// The build has no data realignment, and the bytes that it cannot move could not go through host memory.
-    #[error(
-        "copy of {length} from {source_start} to {destination}: what a build without data realignment cannot move did not get through host memory, after {done}: {reason}",
-        length = quantity(*length, "byte"),
-        done = quantity(*done, "byte"),
-    )]
-    Bounce {
-        /// First source address of the whole copy.
-        source_start: CardAddr,
-        /// First destination address of the whole copy.
-        destination: CardAddr,
-        /// Length of the whole copy in bytes.
-        length: u64,
-        /// Bytes that were certainly copied.
-        done: u64,
-        /// Error of the lent channel or of the memory pool.
-        reason: String,
-    },
     /// The channels cannot carry the bytes that a build without data realignment cannot move.
     #[error("{reason}")]
     BounceChannels {
@@ -174,6 +103,38 @@ pub enum CdmaError {
     /// A register access failed.
     #[error(transparent)]
     Cause(Cause),
+}
+
+/// Cause of a copy's early end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyFault {
+    /// The engine halted with this status and was reset.
+    #[error("the engine halted ({0}) and was reset; it can be used again")]
+    Status(Cdmasr),
+    /// The caller's timeout has passed. The engine was reset.
+    #[error("the limit has passed after {waited}; the engine was reset and can be used again")]
+    TimedOut {
+        /// Time waited, on the clock of the card.
+        waited: Waited,
+    },
+    /// The caller stopped the copy between two chunks. The engine is idle.
+    #[error("stopped by the caller")]
+    Stopped,
+    /// The length register does not hold the low bits of the written value. The engine was reset.
+    #[error(
+        "the length register reads {held:#x} after {written:#x}; the next {written} bytes of the destination may have changed"
+    )]
+    LengthRegister {
+        /// Value that the register holds.
+        held: u32,
+        /// Value that was written.
+        written: u32,
+    },
+    /// The build has no data realignment, and the bytes that it cannot move could not go through host memory. Contains the error of the
+    /// lent channel or of the memory pool.
+    #[error("bytes that a build without data realignment cannot move did not get through host memory: {0}")]
+    Bounce(String),
 }
 
 /// Returns the advice for an internal error of the engine: an engine that was built without data realignment (DRE) refuses addresses that are
@@ -190,9 +151,21 @@ fn realignment_advice(source: CardAddr, destination: CardAddr, status: Cdmasr) -
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CdmaRingError {
-    /// Error of the engine.
+    /// Error of the engine; of a submission also a range that the card cannot reach, or a transfer through host memory that failed, so that
+    /// part of the copy may have been done.
     #[error(transparent)]
     Engine(#[from] CdmaError),
+    /// Back-pressure: the ring is full.
+    #[error("the CDMA ring is full: {needed} needed, {free} free", needed = quantity(*needed, "descriptor"))]
+    Full {
+        /// Descriptors, or slots of copies, that the copy needs.
+        needed: u32,
+        /// Number of free ones.
+        free: u32,
+    },
+    /// The copy needs host memory, which requires that earlier copies end first, and waiting for them failed.
+    #[error("what was submitted before has to end first: {0}")]
+    Earlier(Box<Self>),
     /// The interrupt threshold is 0, or it is above 1 without a delay, so that the last descriptors would never raise an interrupt.
     #[error(
         "an interrupt per {threshold} with delay {delay}: the last descriptors of a batch would never interrupt",
@@ -235,15 +208,9 @@ pub enum CdmaRingError {
     /// Memory for the host's copy of the descriptors could not be allocated.
     #[error(transparent)]
     Memory(#[from] ResourceError),
-    /// The descriptors could not be queued on the lent channel.
-    #[error("the descriptors could not be submitted to the card: {0}")]
-    Submit(Error<SubmitError>),
-    /// The lent channel failed. The copies whose descriptors it carried have ended.
+    /// The lent channel refused the descriptors, or failed. The copies whose descriptors it carried have ended.
     #[error("the descriptors did not reach the card: {0}")]
-    Upload(Error<ChannelError>),
-    /// The transfer of the descriptors on the lent channel failed.
-    #[error("the descriptors did not reach the card: {0}")]
-    UploadFault(Error<ChannelFault>),
+    Upload(Error<TransferError>),
     /// A word written through the bypass BAR reads back differently.
     #[error(
         "the descriptor word at {address} reads as {found:#010x} after {written:#010x} was written through the bypass BAR"
@@ -280,7 +247,8 @@ pub enum CdmaRingError {
     /// The wait needs an interrupt, which is not available.
     #[error("no interrupt is available")]
     NoInterrupt,
-    /// The ring options are invalid, or waiting for the interrupt failed.
+    /// The ring options are invalid, waiting for the interrupt failed, or the ring refused the copy and will do so again: it has no bytes,
+    /// needs too many descriptors, or has a range that the engine cannot use.
     #[error(transparent)]
     Cause(Cause),
 }
@@ -292,9 +260,9 @@ impl ErrorKind for CdmaRingError {
         Some(match self {
             Self::Engine(error) => return error.advice(),
             Self::Memory(error) => return error.advice(),
-            Self::Submit(error) => return error.advice(),
             Self::Upload(error) => return error.advice(),
-            Self::UploadFault(error) => return error.advice(),
+            Self::Earlier(error) => return error.advice(),
+            Self::Full { .. } => Advice::TakeCompletions,
             Self::Coalescing { .. } => {
                 Advice::text("set 1 to 255 descriptors per interrupt, and above 1 a delay")
             }
@@ -309,22 +277,11 @@ impl ErrorKind for CdmaRingError {
     }
 
     fn names_place(&self) -> bool {
-        matches!(self, Self::Submit(_))
+        matches!(self, Self::Upload(_))
     }
 }
 
-impl ErrorKind for CdmaSubmitError {
-    fn advice(&self) -> Option<Advice> {
-        match self {
-            Self::Range(error) | Self::Bounce(error) => error.advice(),
-            Self::EarlierFailed(error) | Self::Failed(error) => error.advice(),
-            Self::Full { .. } => Some(Advice::TakeCompletions),
-            Self::Cause(cause) => cause.advice(),
-        }
-    }
-}
-
-widen! { CdmaRingError => CdmaSubmitError, CdmaError => CdmaRingError }
+widen! { CdmaError => CdmaRingError }
 
 impl ErrorKind for CdmaError {
     fn advice(&self) -> Option<Advice> {
@@ -332,65 +289,40 @@ impl ErrorKind for CdmaError {
             Self::AddressRange { .. } => Advice::ShortenCopy,
             Self::CardMemory { .. } => Advice::SeeCardInfo,
             Self::Overlap { .. } => Advice::text("copy through another range"),
-            Self::Engine { source_start, destination, status, .. } => {
-                return realignment_advice(*source_start, *destination, *status);
-            }
-            Self::TimedOut { .. } | Self::Stopped { .. } => Advice::CopyRest,
+            Self::Copy { segment, cause, .. } => match cause {
+                CopyFault::Status(status) => {
+                    return realignment_advice(segment.source, segment.destination, *status);
+                }
+                CopyFault::TimedOut { .. } | CopyFault::Stopped => Advice::CopyRest,
+                CopyFault::LengthRegister { .. } => {
+                    Advice::text("check the offset of the engine's registers")
+                }
+                CopyFault::Bounce(_) => return None,
+            },
             Self::Stuck { .. } => Advice::ResetHungEngine,
             Self::Gone => Advice::ReopenCard,
             Self::Silent(cause) => cause.advice(),
             Self::Narrow { .. } => Advice::text("load a build with wider addresses"),
-            Self::LengthRegister { .. } => Advice::text("check the offset of the engine's registers"),
             Self::NoScatterGather => Advice::text("load a bitstream whose CDMA has scatter-gather"),
             Self::Cause(cause) => return cause.advice(),
-            Self::Bounce { .. } | Self::BounceChannels { .. } => return None,
+            Self::BounceChannels { .. } => return None,
         })
     }
 }
 
-impl<T> Refused<T, Error<CdmaSubmitError>> {
+impl<T> Refused<T, Error<CdmaRingError>> {
     /// Returns whether this is back-pressure: the ring is full, and the same submission succeeds after a completion.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        matches!(self.error.kind, CdmaSubmitError::Full { .. })
+        matches!(self.error.kind, CdmaRingError::Full { .. })
     }
 }
 
-/// Reason why a copy was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CdmaSubmitError {
-    /// Back-pressure: the ring is full.
-    #[error("the CDMA ring is full: {needed} needed, {free} free", needed = quantity(*needed, "descriptor"))]
-    Full {
-        /// Descriptors, or slots of copies, that the copy needs.
-        needed: u32,
-        /// Number of free ones.
-        free: u32,
-    },
-    /// The ring refused the copy, and will do so again: it has no bytes, needs too many descriptors, or has a range that the engine cannot
-    /// use.
-    #[error(transparent)]
-    Cause(Cause),
-    /// The range is not inside the memory that the card can reach.
-    #[error(transparent)]
-    Range(CdmaError),
-    /// The copy needs host memory, and the transfer through it failed. Part of the copy may have been done.
-    #[error(transparent)]
-    Bounce(CdmaError),
-    /// The copy needs host memory, which requires that earlier copies end first, and waiting for them failed.
-    #[error("what was submitted before has to end first: {0}")]
-    EarlierFailed(CdmaRingError),
-    /// The ring has failed and cannot be used.
-    #[error(transparent)]
-    Failed(#[from] CdmaRingError),
-}
-
-impl CdmaSubmitError {
+impl CdmaRingError {
     /// Refusal of the ring.
-    pub(super) fn of(reason: cdma_ring::CdmaRefusalReason) -> Self {
+    pub(super) fn of(reason: RefusalReason) -> Self {
         match reason {
-            cdma_ring::CdmaRefusalReason::Full { needed, free } => Self::Full { needed, free },
+            RefusalReason::Full { needed, free } => Self::Full { needed, free },
             reason => Self::Cause(reason.into()),
         }
     }
@@ -411,33 +343,11 @@ pub struct CdmaFaultPosition {
     pub bytes_done: u64,
 }
 
-/// Reason why the engine or the driver ended a copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CdmaFaultCause {
-    /// The status register has error bits set.
-    Status(Cdmasr),
-    /// A status word or a descriptor pointer has an impossible value.
-    Progress(Cause),
-    /// The engine became idle before the end of the ring and shows no error bit.
-    NoError(Cdmasr),
-    /// The descriptors did not reach the card.
-    Upload,
-    /// An earlier copy failed; this one was not executed.
-    EarlierFault,
-    /// The ring was aborted. The copy may have been executed in part.
-    Aborted,
-    /// The engine could not be stopped: it may still write to the destination.
-    Unstoppable,
-    /// The card is gone.
-    Gone,
-}
-
 /// Fault of a copy. Unless the cause says otherwise, the engine was reset and the ring can be used again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdmaFault {
     /// Cause of the fault.
-    pub cause: CdmaFaultCause,
+    pub cause: FaultCause<Cdmasr>,
     /// Position of the fault, if the engine was working on this copy.
     pub position: Option<CdmaFaultPosition>,
 }
@@ -445,16 +355,12 @@ pub struct CdmaFault {
 impl fmt::Display for CdmaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            CdmaFaultCause::Status(status) => write!(f, "the engine halted ({status})")?,
-            CdmaFaultCause::Progress(fault) => write!(f, "{fault}")?,
-            CdmaFaultCause::NoError(status) => {
+            FaultCause::Status(status) => write!(f, "the engine halted ({status})")?,
+            FaultCause::NoError(status) => {
                 write!(f, "the engine stopped before its tail without an error bit ({status})")?;
             }
-            CdmaFaultCause::Upload => write!(f, "the descriptors did not reach the card")?,
-            CdmaFaultCause::EarlierFault => write!(f, "not executed: a copy before it failed")?,
-            CdmaFaultCause::Aborted => write!(f, "aborted")?,
-            CdmaFaultCause::Unstoppable => write!(f, "the engine does not stop")?,
-            CdmaFaultCause::Gone => write!(f, "ended without a result: the card is gone")?,
+            FaultCause::EarlierFault => write!(f, "not executed: a copy before it failed")?,
+            cause => cause.describe(f)?,
         }
         if let Some(place) = self.position {
             write!(
@@ -478,26 +384,23 @@ impl ErrorKind for CdmaFault {
         let addresses =
             Advice::text("check both addresses against the card's address map; the ring can be used again");
         Some(match self.cause {
-            CdmaFaultCause::Status(status) => self
+            FaultCause::Status(status) => self
                 .position
                 .and_then(|at| realignment_advice(at.source, at.destination, status))
                 .unwrap_or(addresses),
-            CdmaFaultCause::Progress(_) | CdmaFaultCause::NoError(_) => {
+            FaultCause::Count(_) | FaultCause::NoError(_) => {
                 Advice::text("take what was not reported complete as not done; the ring can be used again")
             }
-            CdmaFaultCause::Upload | CdmaFaultCause::EarlierFault | CdmaFaultCause::Aborted => {
-                Advice::Resubmit
-            }
-            CdmaFaultCause::Gone => Advice::ReopenCard,
-            CdmaFaultCause::Unstoppable => {
-                Advice::text("do not use its destination before the card has been reset")
-            }
+            FaultCause::Upload | FaultCause::EarlierFault | FaultCause::Aborted => Advice::Resubmit,
+            FaultCause::Gone => Advice::ReopenCard,
+            FaultCause::Reset => Advice::DropCard,
+            FaultCause::Wedged => Advice::text("do not use its destination before the card has been reset"),
         })
     }
 }
 
-impl From<Error<SubmitError>> for CdmaRingError {
-    fn from(error: Error<SubmitError>) -> Self {
-        Self::Submit(error)
+impl<K: Into<TransferError>> From<Error<K>> for CdmaRingError {
+    fn from(error: Error<K>) -> Self {
+        Self::Upload(error.map(Into::into))
     }
 }

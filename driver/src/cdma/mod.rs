@@ -31,7 +31,7 @@ use crate::shared::Shared;
 use crate::silence::AllOnesCause;
 use fpga_pci::poll_until;
 
-pub use error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRingError, CdmaSubmitError};
+pub use error::{CdmaError, CdmaFault, CdmaFaultPosition, CdmaRingError, CopyFault};
 pub use options::{CdmaRingOptions, DescriptorPath};
 pub use ring::{CdmaCompletion, CdmaRing};
 

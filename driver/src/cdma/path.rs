@@ -127,7 +127,7 @@ impl UploadPath {
                 }
                 *upload = Some(h2c.submit_list(&parts)?);
                 // Starts the transfer.
-                h2c.poll().map_err(CdmaRingError::Upload)?;
+                h2c.poll()?;
                 Ok(UploadState::InTransit)
             }
         }
@@ -137,7 +137,7 @@ impl UploadPath {
     pub(super) fn arrived(&mut self) -> Result<bool, CdmaRingError> {
         let Self::Channel { h2c, upload, .. } = self else { return Ok(false) };
         let Some(ticket) = *upload else { return Ok(false) };
-        h2c.poll().map_err(CdmaRingError::Upload)?;
+        h2c.poll()?;
         if !h2c.has_ended(ticket) {
             return Ok(false);
         }
@@ -156,7 +156,7 @@ impl UploadPath {
                 // An earlier batch in flight arrives first, because a channel keeps the order.
                 let ticket = h2c.submit_at(part.memory, part.offset, part.length, part.card)?;
                 *upload = None;
-                h2c.wait_ended(ticket, WaitOptions::default()).map_err(CdmaRingError::Upload)?;
+                h2c.wait_ended(ticket, WaitOptions::default())?;
                 failed(h2c, ticket)
             }
         }
@@ -191,7 +191,7 @@ fn part_of(memory: MemoryHandle, piece: DescriptorSlice) -> Part {
 /// Returns the error of a transfer that has ended. Only failures have completions; other completions belong to the lender.
 fn failed(h2c: &mut H2cChannel, ticket: Ticket) -> Result<(), CdmaRingError> {
     match h2c.0.take(ticket).and_then(Result::ok).map(|done| done.outcome) {
-        Some(Err(fault)) => Err(CdmaRingError::UploadFault(*fault)),
+        Some(Err(fault)) => Err((*fault).into()),
         _ => Ok(()),
     }
 }

@@ -1,16 +1,18 @@
 //! Recovery of the engine: collect what it has completed, reset it, return all payloads, and start again.
 
 use fpga_registers::CardAddr;
+use fpga_registers::cdma::Cdmasr;
 use fpga_ring::cdma_ring::ProgressFault;
 
 use super::Cdma;
-use super::error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPosition, CdmaRingError};
+use super::error::{CdmaError, CdmaFault, CdmaFaultPosition, CdmaRingError};
 use super::options::DescriptorPath;
 use super::ring::{CdmaCompletion, CdmaRing};
 use fpga_pci::FAULT_LOG;
 
 use crate::channel::Ticket;
 use crate::error::{At as _, CauseClass, Error};
+use crate::fault::FaultCause;
 use fpga_pci::poll_until;
 
 impl<T> CdmaRing<T> {
@@ -35,7 +37,7 @@ impl<T> CdmaRing<T> {
             Err(error) => return self.fail(error.into()),
         };
         if status.has_error() {
-            return self.end(CdmaFaultCause::Status(status));
+            return self.end(FaultCause::Status(status));
         }
         if !status.idle() {
             return Ok(());
@@ -50,7 +52,7 @@ impl<T> CdmaRing<T> {
             self.collect();
             return Ok(());
         }
-        self.end(CdmaFaultCause::NoError(status))
+        self.end(FaultCause::NoError(status))
     }
 
     fn current(&self) -> Result<CardAddr, CdmaRingError> {
@@ -62,8 +64,8 @@ impl<T> CdmaRing<T> {
     pub(super) fn progress_fault(&mut self, fault: ProgressFault) -> Result<(), CdmaRingError> {
         match self.cdma.read_status() {
             // Either the error that the status word reports, or an error of the descriptor's own memory.
-            Ok(status) if status.has_error() => self.end(CdmaFaultCause::Status(status)),
-            Ok(_) => self.end(CdmaFaultCause::Progress(fault.into())),
+            Ok(status) if status.has_error() => self.end(FaultCause::Status(status)),
+            Ok(_) => self.end(FaultCause::Count(fault.into())),
             Err(error) => self.fail(error.into()),
         }
     }
@@ -73,10 +75,7 @@ impl<T> CdmaRing<T> {
     pub(super) fn upload_failed(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
         tracing::warn!(card = %self.cdma.card.name, %error, "descriptors of the copy engine");
         match error {
-            CdmaRingError::Upload(_)
-            | CdmaRingError::UploadFault(_)
-            | CdmaRingError::Lost { .. }
-            | CdmaRingError::Submit(_) => self.end(CdmaFaultCause::Upload),
+            CdmaRingError::Upload(_) | CdmaRingError::Lost { .. } => self.end(FaultCause::Upload),
             error => self.fail(error),
         }
     }
@@ -96,7 +95,7 @@ impl<T> CdmaRing<T> {
             return Ok(0);
         }
         let before = self.ring.ended();
-        self.end(CdmaFaultCause::Aborted)?;
+        self.end(FaultCause::Aborted)?;
         Ok(self.ended_since(before))
     }
 
@@ -112,15 +111,15 @@ impl<T> CdmaRing<T> {
     }
 
     /// Stops the engine, ends everything in the ring and starts again.
-    fn end(&mut self, cause: CdmaFaultCause) -> Result<(), CdmaRingError> {
+    fn end(&mut self, cause: FaultCause<Cdmasr>) -> Result<(), CdmaRingError> {
         match self.end_and_restart(cause) {
             Ok(()) => Ok(()),
             Err(error) => self.fail(error),
         }
     }
 
-    fn end_and_restart(&mut self, cause: CdmaFaultCause) -> Result<(), CdmaRingError> {
-        let halted = matches!(cause, CdmaFaultCause::Status(_));
+    fn end_and_restart(&mut self, cause: FaultCause<Cdmasr>) -> Result<(), CdmaRingError> {
+        let halted = matches!(cause, FaultCause::Status(_));
         if halted {
             self.wait_halted()?;
         }
@@ -128,7 +127,7 @@ impl<T> CdmaRing<T> {
         let current = self.current()?;
         if halted && status.is_overrun() && self.ring.is_past_tail(current) {
             self.ring.complete_all();
-        } else if !matches!(cause, CdmaFaultCause::Progress(_)) {
+        } else if !matches!(cause, FaultCause::Count(_)) {
             // An impossible pointer is not accepted: nothing more counts as complete.
             let idle = status.idle() && !status.has_error();
             let _ = self.ring.complete_current(current, idle);
@@ -169,12 +168,10 @@ impl<T> CdmaRing<T> {
         idle.map(drop).map_err(CdmaRingError::from)
     }
 
-    fn drain(&mut self, cause: CdmaFaultCause, position: Option<CdmaFaultPosition>) {
+    fn drain(&mut self, cause: FaultCause<Cdmasr>, position: Option<CdmaFaultPosition>) {
         let place = self.place();
         let later = match cause {
-            CdmaFaultCause::Status(_) | CdmaFaultCause::Progress(_) | CdmaFaultCause::NoError(_) => {
-                CdmaFaultCause::EarlierFault
-            }
+            FaultCause::Status(_) | FaultCause::Count(_) | FaultCause::NoError(_) => FaultCause::EarlierFault,
             _ => cause.clone(),
         };
         let later = CdmaFault { cause: later, position: None };
@@ -199,15 +196,13 @@ impl<T> CdmaRing<T> {
     #[cold]
     pub(super) fn fail(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
         let cause = match &error {
-            CdmaRingError::Engine(CdmaError::Gone) => CdmaFaultCause::Gone,
+            CdmaRingError::Engine(CdmaError::Gone) => FaultCause::Gone,
             CdmaRingError::Engine(CdmaError::Cause(cause)) if cause.class() == CauseClass::Gone => {
-                CdmaFaultCause::Gone
+                FaultCause::Gone
             }
-            CdmaRingError::Engine(CdmaError::Stuck { .. } | CdmaError::Silent(_)) => {
-                CdmaFaultCause::Unstoppable
-            }
-            _ if self.cdma.reset_engine().is_ok() => CdmaFaultCause::Aborted,
-            _ => CdmaFaultCause::Unstoppable,
+            CdmaRingError::Engine(CdmaError::Stuck { .. } | CdmaError::Silent(_)) => FaultCause::Wedged,
+            _ if self.cdma.reset_engine().is_ok() => FaultCause::Aborted,
+            _ => FaultCause::Wedged,
         };
         self.collect();
         self.drain(cause, None);

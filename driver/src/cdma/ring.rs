@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmacr;
-use fpga_ring::cdma_ring::{CdmaRefusalReason, CopyEntry, LENGTH_BITS, Ring, Token};
+use fpga_ring::cdma_ring::{CopyEntry, LENGTH_BITS, Ring, Token};
 
 use super::Cdma;
-use super::error::{CdmaError, CdmaFault, CdmaRingError, CdmaSubmitError};
+use super::error::{CdmaError, CdmaFault, CdmaRingError};
 use super::options::{CdmaRingOptions, DescriptorPath};
 use super::path::{UploadPath, UploadState};
 use crate::channel::Ticket;
@@ -193,7 +193,7 @@ impl<T> CdmaRing<T> {
         destination: CardAddr,
         length: u64,
         payload: T,
-    ) -> Result<Ticket, Refused<T, Error<CdmaSubmitError>>> {
+    ) -> Result<Ticket, Refused<T, Error<CdmaRingError>>> {
         self.submit(&[CopyEntry::new(source, destination, length)], payload)
     }
 
@@ -209,7 +209,7 @@ impl<T> CdmaRing<T> {
         &mut self,
         segments: &[CopyEntry],
         payload: T,
-    ) -> Result<Ticket, Refused<T, Error<CdmaSubmitError>>> {
+    ) -> Result<Ticket, Refused<T, Error<CdmaRingError>>> {
         self.queue(segments, payload).map_err(|refused| refused.at(|| self.place()))
     }
 
@@ -218,12 +218,12 @@ impl<T> CdmaRing<T> {
         self.cdma.card.place_at(CardPart::CdmaRing)
     }
 
-    fn queue(&mut self, segments: &[CopyEntry], payload: T) -> Result<Ticket, Refused<T, CdmaSubmitError>> {
+    fn queue(&mut self, segments: &[CopyEntry], payload: T) -> Result<Ticket, Refused<T, CdmaRingError>> {
         if let Err(error) = self.check_usable() {
-            return Err(Refused { error: error.into(), payload });
+            return Err(Refused { error, payload });
         }
         if let Err(error) = self.check(segments) {
-            return Err(Refused { error: CdmaSubmitError::Range(error), payload });
+            return Err(Refused { error: error.into(), payload });
         }
         let queued = match self.bounce(segments) {
             Ok(None) => self.ring.submit(segments, payload),
@@ -236,7 +236,9 @@ impl<T> CdmaRing<T> {
         }
         match queued {
             Ok(token) => Ok(Ticket(token.number())),
-            Err(refusal) => Err(Refused { error: self.refused(refusal.reason), payload: refusal.payload }),
+            Err(refusal) => {
+                Err(Refused { error: CdmaRingError::of(refusal.reason), payload: refusal.payload })
+            }
         }
     }
 
@@ -247,11 +249,6 @@ impl<T> CdmaRing<T> {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
-    }
-
-    #[cold]
-    fn refused(&self, source: CdmaRefusalReason) -> CdmaSubmitError {
-        CdmaSubmitError::of(source)
     }
 
     /// Checks the segments against the card's memory. The ring itself checks what the engine can address.

@@ -489,7 +489,7 @@ impl Engine {
     fn check_other_ranges(&self, start: CardAddr, length: u64) -> Result<(), SubmitError> {
         let memory = self.card.reachable().unwrap_or_default();
         if memory.is_empty() {
-            let source = RefusalReason::CardAddress { start, length };
+            let source = RefusalReason::CardAddress { start, length, address_bits: 64 };
             return Err(SubmitError::of(source));
         }
         if memory.iter().any(|range| range.contains(start, length)) {

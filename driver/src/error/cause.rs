@@ -11,7 +11,7 @@ use fpga_pci::{
     BarError, ConfigSpaceError, DmaAllocError, DmaMapError, InterruptError, MemoryError, MmioError,
     OtherProcess, ParsePciAddressError, ResetError, ServerError,
 };
-use fpga_ring::{cdma_ring, ring};
+use fpga_ring::{RefusalReason, cdma_ring, ring};
 use fpga_vfio_user::VfioUserOpenError;
 
 use CauseClass::{Argument, Gone, InUse, Memory, Range, Refused, Reset, TimedOut};
@@ -216,16 +216,12 @@ lower_errors! {
     ParsePciAddressError => |_| (Argument, Some(Advice::NameCard));
     ring::RingConfigError => |_| (Argument, None);
     ring::CountFault => |_| (Refused, None);
-    ring::RefusalReason => |error| {
-        let split = matches!(error, ring::RefusalReason::TooManyDescriptors { .. });
-        (Range, split.then_some(Advice::SplitTransfer))
+    RefusalReason => |error| {
+        let split = matches!(error, RefusalReason::TooManyDescriptors { .. });
+        (Range, if split { Some(Advice::SplitTransfer) } else { error.help().map(Advice::text) })
     };
     cdma_ring::CdmaRingConfigError => |_| (Argument, None);
     cdma_ring::ProgressFault => |_| (Refused, None);
-    cdma_ring::CdmaRefusalReason => |error| {
-        let split = matches!(error, cdma_ring::CdmaRefusalReason::TooManyDescriptors { .. });
-        (Range, split.then_some(Advice::SplitTransfer))
-    };
 }
 
 impl LowerError for VfioOpenError {

@@ -5,7 +5,7 @@ use core::fmt;
 use fpga_pci::DmaAccess;
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova, quantity};
-use fpga_ring::ring;
+use fpga_ring::RefusalReason;
 
 use super::cause::Cause;
 use super::channel::ChannelError;
@@ -114,9 +114,9 @@ pub enum SubmitError {
 
 impl SubmitError {
     /// Refusal of the ring.
-    pub(crate) fn of(reason: ring::RefusalReason) -> Self {
+    pub(crate) fn of(reason: RefusalReason) -> Self {
         match reason {
-            ring::RefusalReason::Full { needed, free } => Self::Full { needed, free },
+            RefusalReason::Full { needed, free } => Self::Full { needed, free },
             reason => Self::Cause(reason.into()),
         }
     }

@@ -57,7 +57,8 @@ impl ErrorKind for StreamError {
             Self::Stopped => Advice::RestartStream,
             Self::Packet(PacketFault::TooLong { .. }) => Advice::EnlargeStreamBuffers,
             Self::BufferTooLarge { .. } => Advice::text("receive into a shorter buffer"),
-            Self::Packet(_) | Self::Posted { .. } => return None,
+            Self::Packet(fault) => Advice::text(fault.help()),
+            Self::Posted { .. } => return None,
         })
     }
 }

@@ -49,19 +49,19 @@ pub enum MapError {
 #[non_exhaustive]
 pub enum Problem {
     /// Invalid name.
-    #[error("\"{}\" is not a name: write letters, digits and underscores, a letter first, 64 at most", shortened(.0))]
+    #[error("\"{}\" is not a name, which has up to 64 letters, digits and underscores, a letter first", shortened(.0))]
     Name(String),
     /// The name is used twice.
-    #[error("two entries have this name (upper and lower case are the same): rename one of them")]
+    #[error("two entries have this name (upper and lower case are the same)")]
     Twice,
     /// An enum without values.
-    #[error("the enum has no values: give at least one")]
+    #[error("the enum has no values")]
     Empty,
     /// The number already has a name.
-    #[error("{0} already has this value: give each value one name")]
+    #[error("{0} already has this value")]
     TwoNames(String),
     /// Not a multiple of four.
-    #[error("{0:#x} is not a multiple of 4: align registers to 32-bit words")]
+    #[error("{0:#x} is not a multiple of 4, as registers of 32 bits are")]
     Unaligned(u64),
     /// The range exceeds its limit.
     #[error("it ends at {end:#x}, beyond {limit:#x}, {of}")]
@@ -82,7 +82,7 @@ pub enum Problem {
         at: u64,
     },
     /// Two blocks overlap.
-    #[error("it overlaps block {other} at {at:#x}: change an offset or a size")]
+    #[error("it overlaps block {other} at {at:#x}")]
     BlockOverlap {
         /// The other block.
         other: String,
@@ -101,7 +101,7 @@ pub enum Problem {
         hint: Option<String>,
     },
     /// Circular use of `like`.
-    #[error("`like` refers back to the same block: {0}; remove `like` from one of them")]
+    #[error("`like` refers back to the same block: {0}")]
     Cycle(String),
     /// Fields that share bits.
     #[error("it shares bits with field {0}: a bit belongs to at most one field")]
@@ -127,11 +127,13 @@ pub enum Problem {
         bits: u8,
     },
     /// Invalid width.
-    #[error("width {0}: write 32, or 64 for a pair of words, without `fields`, `enum` and `count`")]
+    #[error(
+        "width {0} is not possible; permitted: 32, or 64 for a pair of words, without `fields`, `enum` and `count`"
+    )]
     Width(u32),
     /// Invalid array: no elements, or overlapping elements.
     #[error(
-        "count {count} with a stride of {stride} is not possible: give a count of at least 1, and a stride that is a multiple of 4 and at least {least}",
+        "count {count} with a stride of {stride} is not possible; permitted: a count of at least 1, and a stride that is a multiple of 4 and at least {least}",
         stride = quantity(*stride, "byte"),
     )]
     Array {
@@ -143,7 +145,7 @@ pub enum Problem {
         least: u64,
     },
     /// A stride without a count.
-    #[error("a stride without a count: give a count, or remove the stride")]
+    #[error("a stride without a count")]
     Stride,
     /// The access kind of a field does not fit its register.
     #[error("the field is {field}, its register is {register}: {rule}")]
@@ -159,7 +161,7 @@ pub enum Problem {
     #[error("the map has more than {0} registers; leave memory out of the map, and read it with `peek`")]
     TooMany(usize),
     /// Unknown schema version.
-    #[error("version {0} is not supported; write schema_version: 1")]
+    #[error("version {0} is not supported; known: 1")]
     Version(u32),
 }
 

@@ -92,7 +92,7 @@ fn map_errors_have_position() {
         (
             "schema_version: 2\nname: x\nblocks: []".to_owned(),
             "m.yaml:1:17",
-            &["`schema_version`", "write schema_version: 1"],
+            &["`schema_version`", "version 2 is not supported; known: 1"],
         ),
         (format!("{head}blocs: []\n"), "m.yaml:3:1", &["unknown key `blocs`", "expected one of", "`blocks`"]),
         (
@@ -153,7 +153,11 @@ fn map_errors_have_position() {
             "m.yaml:7:34",
             &["unknown value `rx`", "`ro`", "`rw1c`"],
         ),
-        (block("  - {name: r, offset: 0, width: 16}\n"), "m.yaml:7:33", &["width 16: write 32, or 64"]),
+        (
+            block("  - {name: r, offset: 0, width: 16}\n"),
+            "m.yaml:7:33",
+            &["width 16 is not possible; permitted: 32, or 64"],
+        ),
         (
             block("  - {name: r, offset: 0, width: 64, count: 2}\n"),
             "m.yaml:7:33",

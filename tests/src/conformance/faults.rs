@@ -10,8 +10,9 @@ use core::fmt;
 
 use fpga_driver::{
     CdmaError, ChannelError, Direction, RunMode,
-    errors::{CauseClass, CdmaFaultCause, FaultCause},
+    errors::{CauseClass, CopyFault, FaultCause},
 };
+use fpga_registers::cdma::Cdmasr;
 use fpga_registers::xdma::StatusError as StatusBit;
 
 use fpga_card::fault_plan::{FaultEntry, FaultsDescription};
@@ -135,8 +136,8 @@ impl ExpectedError {
     #[must_use]
     pub const fn of_cdma(error: &CdmaError) -> Option<Self> {
         match error {
-            CdmaError::Engine { .. } => Some(Self::Cdma),
-            CdmaError::TimedOut { .. } => Some(Self::TimedOut),
+            CdmaError::Copy { cause: CopyFault::Status(_), .. } => Some(Self::Cdma),
+            CdmaError::Copy { cause: CopyFault::TimedOut { .. }, .. } => Some(Self::TimedOut),
             CdmaError::Stuck { .. } => Some(Self::CdmaStuck),
             CdmaError::Gone => Some(Self::Gone),
             _ => None,
@@ -145,10 +146,10 @@ impl ExpectedError {
 
     /// Classifies the cause of a failed copy in a ring. `None`: it failed because of another copy, or was aborted with it.
     #[must_use]
-    pub const fn of_cdma_cause(cause: &CdmaFaultCause) -> Option<Self> {
+    pub const fn of_cdma_cause(cause: &FaultCause<Cdmasr>) -> Option<Self> {
         match cause {
-            CdmaFaultCause::Status(_) => Some(Self::CdmaRing),
-            CdmaFaultCause::Upload => Some(Self::Upload),
+            FaultCause::Status(_) => Some(Self::CdmaRing),
+            FaultCause::Upload => Some(Self::Upload),
             _ => None,
         }
     }
@@ -164,12 +165,12 @@ impl fmt::Display for ExpectedError {
             Self::Wedged => "`ChannelError::Wedged` with the number of buffers kept",
             Self::Gone => "`ChannelError::Gone` with the number of buffers kept",
             Self::Stale => "`MmioError::Stale`: a handle from before the reset",
-            Self::Cdma => "`CdmaError::Engine` with the status register and the bytes copied",
+            Self::Cdma => "`CopyFault::Status` with the status register and the bytes copied",
             Self::CdmaRing => {
-                "`CdmaFaultCause::Status` with the status register, the descriptor and its addresses; `Earlier` for later copies"
+                "`FaultCause::Status` with the status register, the descriptor and its addresses; `Earlier` for later copies"
             }
             Self::CdmaStuck => "`CdmaError::Stuck` with the status register",
-            Self::Upload => "`CdmaFaultCause::Upload`: the engine was not started",
+            Self::Upload => "`FaultCause::Upload`: the engine was not started",
             Self::Aborted => "`FaultCause::Aborted`",
             Self::TooLong => "`PacketFault::TooLong` with the bytes received so far, once",
             Self::Metadata => "`StreamError::Packet` with the ring entry and its contents, once",

@@ -28,7 +28,7 @@ fn cdma_ring_abort_in_every_state_returns_payloads() {
             assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2, 3]);
             let aborted = done.iter().position(|done| done.outcome.is_err()).unwrap();
             for done in &done[aborted..] {
-                assert_eq!(done.outcome.as_ref().unwrap_err().kind.cause, CdmaFaultCause::Aborted);
+                assert_eq!(done.outcome.as_ref().unwrap_err().kind.cause, FaultCause::Aborted);
             }
             assert!(done[..aborted].iter().all(|done| done.outcome == Ok(100_000)));
             // The engine makes no more progress with the aborted copies.

@@ -92,7 +92,7 @@ fn cdma_ring_error_wakes_sleeping_wait() {
         let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 64, 1).unwrap();
         let began = network.now();
         let done = ring.wait(ticket, long_wait().mode(WaitMode::Interrupt)).unwrap();
-        assert!(matches!(done.outcome.unwrap_err().kind.cause, CdmaFaultCause::Status(_)));
+        assert!(matches!(done.outcome.unwrap_err().kind.cause, FaultCause::Status(_)));
         assert!(network.now().get() - began.get() < 50_000_000, "{way:?}");
         network.with_card(0, |card| card.poison(at(0), 0));
         assert_works(&network, &mut ring, 1);

@@ -13,12 +13,12 @@ pub(crate) use std::time::Duration;
 
 pub(crate) use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaCompletion, CdmaError, CdmaRing, CdmaRingOptions, CdmaSegment,
-    DescriptorPath, Ticket, WaitMode, WaitOptions,
-    errors::{CdmaFaultCause, CdmaRingError, CdmaSubmitError},
+    DescriptorPath, Ticket, TransferError, WaitMode, WaitOptions,
+    errors::{CdmaRingError, CopyFault, FaultCause},
 };
 pub(crate) use fpga_registers::cdma::{CdmaBlock, Cdmasr};
 pub(crate) use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
-pub(crate) use fpga_ring::cdma_ring::{CdmaRefusalReason, CdmaRingConfigError};
+pub(crate) use fpga_ring::cdma_ring::{CdmaRingConfigError, RefusalReason};
 pub(crate) use fpga_sim::SimNetwork;
 pub(crate) use fpga_tests::cards::{
     DMA_BAR, assert_closed, assert_pool, described, fast_network, network, open, peek, poke, register,

@@ -113,14 +113,20 @@ fn cdma_ring_failed_bounce_returns_payload_and_continues() {
         let before = ring.copy(at(0x20_0000), at(0x30_0000), 5000, 1).unwrap();
         network.with_card(0, |card| card.poison(at(0x40_0000), 16));
         let refused = ring.copy(at(0x40_0001), at(0x50_0002), 100, 2).unwrap_err();
-        assert!(matches!(refused.error.kind, CdmaSubmitError::Bounce(CdmaError::Bounce { .. })), "{refused}");
+        assert!(
+            matches!(
+                refused.error.kind,
+                CdmaRingError::Engine(CdmaError::Copy { cause: CopyFault::Bounce(_), .. })
+            ),
+            "{refused}"
+        );
         assert_eq!(refused.payload, 2);
         network.with_card(0, |card| card.poison(at(0), 0));
         arrives(&mut ring, before);
         // Invalid requests are refused before anything is waited for or moved.
         let refused = ring.copy(at(0x40_0001), at(BASE + 2), 100, 3).unwrap_err();
         assert!(
-            matches!(refused.error.kind.lower(), Some(CdmaRefusalReason::DescriptorMemory { .. })),
+            matches!(refused.error.kind.lower(), Some(RefusalReason::DescriptorMemory { .. })),
             "{refused}"
         );
         let again = ring.copy(at(0x40_0001), at(0x50_0001), 100, 4).unwrap();

@@ -19,10 +19,13 @@ fn descriptor_memory_refusing_writes_ring_reports_upload() {
         ring.relax();
     }
     assert!(
-        matches!(polled, Err(Error { kind: CdmaRingError::UploadFault(_), .. })),
+        matches!(
+            polled,
+            Err(Error { kind: CdmaRingError::Upload(Error { kind: TransferError::Fault(_), .. }), .. })
+        ),
         "the guards cannot be written either: {polled:?}"
     );
-    assert_eq!(ring.next_completion().unwrap().outcome.unwrap_err().kind.cause, CdmaFaultCause::Upload);
+    assert_eq!(ring.next_completion().unwrap().outcome.unwrap_err().kind.cause, FaultCause::Upload);
     network.with_card(0, |card| card.poison(at(0), 0));
     let (cdma, path, _) = ring.close();
     let mut ring = cdma.into_ring(path, options()).unwrap();

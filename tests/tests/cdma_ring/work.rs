@@ -81,7 +81,7 @@ proptest! {
                     Ok(ticket) => break Some(ticket),
                     Err(refused) if refused.is_full() => payload = refused.payload,
                     Err(refused) => {
-                        let permanent = matches!(refused.error.kind.lower(), Some(CdmaRefusalReason::Empty | CdmaRefusalReason::TooManyDescriptors { .. }));
+                        let permanent = matches!(refused.error.kind.lower(), Some(RefusalReason::Empty | RefusalReason::TooManyDescriptors { .. }));
                         prop_assert!(permanent, "{}", refused);
                         prop_assert_eq!(refused.payload, number);
                         break None;
@@ -244,21 +244,21 @@ fn cdma_ring_invalid_copy_is_refused_and_returned() {
         assert!(!refused.is_full() && refused.to_string().contains("mock:0 CDMA"), "{refused}");
         refused.error.kind
     };
-    let range = |error| matches!(error, CdmaSubmitError::Range(CdmaError::CardMemory { .. }));
-    let of_ring = |error: CdmaSubmitError| *error.lower::<CdmaRefusalReason>().unwrap();
+    let range = |error| matches!(error, CdmaRingError::Engine(CdmaError::CardMemory { .. }));
+    let of_ring = |error: CdmaRingError| *error.lower::<RefusalReason>().unwrap();
     assert!(range(refused(&[segment(0, MEMORY - 99, 100)])));
     assert!(range(refused(&[segment(0, 0x100, 16), segment(MEMORY, 0, 1)])));
     assert!(range(refused(&[segment(u64::MAX, 0, 2)])));
-    assert_eq!(of_ring(refused(&[])), CdmaRefusalReason::Empty);
-    assert_eq!(of_ring(refused(&[segment(5, 5, 0)])), CdmaRefusalReason::Empty);
+    assert_eq!(of_ring(refused(&[])), RefusalReason::Empty);
+    assert_eq!(of_ring(refused(&[segment(5, 5, 0)])), RefusalReason::Empty);
     assert_eq!(
         of_ring(refused(&[segment(0, 99, 100)])),
-        CdmaRefusalReason::Overlap { segment: segment(0, 99, 100) }
+        RefusalReason::Overlap { segment: segment(0, 99, 100) }
     );
     let own = segment(0, BASE + 16 * 64 - 1, 1);
-    assert_eq!(of_ring(refused(&[own])), CdmaRefusalReason::DescriptorMemory { segment: own });
+    assert_eq!(of_ring(refused(&[own])), RefusalReason::DescriptorMemory { segment: own });
     let many: Vec<_> = (0..16).map(|n| segment(n, 0x20_0000 + n, 1)).collect();
-    assert_eq!(of_ring(refused(&many)), CdmaRefusalReason::TooManyDescriptors { needed: 16, usable: 15 });
+    assert_eq!(of_ring(refused(&many)), RefusalReason::TooManyDescriptors { needed: 16, usable: 15 });
     assert_eq!(card.counters(), before, "no register was touched");
     // A full ring is a different error.
     ring.submit(&many[..15], 1).unwrap();
@@ -303,7 +303,10 @@ fn cdma_ring_invalid_configuration_returns_everything() {
     let other = SimNetwork::builder().cards(1).build().unwrap();
     let foreign = open(&other).h2c(0).unwrap();
     let error = refusal(&card, DescriptorPath::channel(foreign), options());
-    assert!(matches!(error, CdmaRingError::Submit(_)), "{error}");
+    assert!(
+        matches!(error, CdmaRingError::Upload(ref error) if matches!(error.kind, TransferError::Submit(_))),
+        "{error}"
+    );
     drop((card, network));
 
     for (file, expected) in [
@@ -343,10 +346,7 @@ fn cdma_ring_every_build_has_ring() {
         let mut ring: CdmaRing<u64> = ring(&card, way, options());
         let refused = ring.copy(at(0), at(0x1_0000_0000), 64, 0).unwrap_err();
         assert!(
-            matches!(
-                refused.error.kind.lower(),
-                Some(CdmaRefusalReason::AddressRange { address_bits: 32, .. })
-            ),
+            matches!(refused.error.kind.lower(), Some(RefusalReason::CardAddress { address_bits: 32, .. })),
             "{refused}"
         );
         assert_works(&network, &mut ring, 1);
@@ -360,7 +360,7 @@ fn cdma_ring_without_dre_unaligned_copy_is_refused() {
     let mut ring: CdmaRing<u64> =
         ring(&card, DescriptorRoute::Bypass, options().length_bits(12).realignment(false));
     let refused = ring.copy(at(0x20_0001), at(0x30_0000), 64, 5).unwrap_err();
-    let misaligned = CdmaRefusalReason::Misaligned { address: at(0x20_0001), alignment: 64 };
+    let misaligned = RefusalReason::Misaligned { address: at(0x20_0001), alignment: 64 };
     assert_eq!(refused.error.kind.lower(), Some(&misaligned));
     // An aligned copy stays aligned where it is split; its length is free.
     let data = bytes(1, 20_001);

@@ -179,7 +179,7 @@ fn million_entries(setups: usize) {
         assert!(bed.arrived(memory, 0, CardAddr::new(AT), 16 * COUNT) == data, "{way:?}");
         let list: Vec<_> = (0..COUNT).map(|n| entry(memory, n * 16, 8, AT + n as u64 * 16)).collect();
         let refused = bed.channel.submit_list(&list).unwrap_err();
-        let Some(RefusalReason::TooManyDescriptors { needed: 1_000_000, entries: 1024 }) =
+        let Some(RefusalReason::TooManyDescriptors { needed: 1_000_000, usable: 1024 }) =
             refused.kind.lower()
         else {
             panic!("{refused}")

@@ -227,7 +227,7 @@ fn submit_oversized_part_names_needed_descriptors() {
         assert!(
             matches!(
                 refused.as_ref().unwrap_err().kind.lower(),
-                Some(RefusalReason::TooManyDescriptors { needed: 9, entries: 8 })
+                Some(RefusalReason::TooManyDescriptors { needed: 9, usable: 8 })
             ),
             "{refused:?}"
         );

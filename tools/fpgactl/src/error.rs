@@ -309,8 +309,8 @@ from! {
     fpga_netsim::file::FileError: _ => NONE, false;
     fpga_rtl::model::ModelError: error => error.help(), false;
     fpga_rtl::wrapper::WrapperError: error => error.help(), false;
-    fpga_sim::served::ServeError: _ => NONE, false;
-    fpgad::OwnerError: _ => NONE, false;
+    fpga_sim::served::ServeError: error => error.help(), false;
+    fpgad::OwnerError: error => error.help(), false;
     ControlError: error => error.help(), false;
     RunError: error => match error {
         RunError::Nested { .. } => Some("start both programs below one `fpgactl run`"),
@@ -341,13 +341,13 @@ from! {
 
 impl From<fpga_sim::SimNetworkError> for CliError {
     fn from(error: fpga_sim::SimNetworkError) -> Self {
-        Self::failed(format!("simulated cards: {error}"))
+        Self::failed(format!("simulated cards: {error}")).advised(error.help())
     }
 }
 
 impl From<fpga_sim::link::LinkError> for CliError {
     fn from(error: fpga_sim::link::LinkError) -> Self {
-        Self::failed(format!("--link {error}"))
+        Self::failed(format!("--link {error}")).advised(error.help())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::ops::ControlFlow;
 
-use fpga_driver::errors::CdmaFault;
+use fpga_driver::errors::{CdmaFault, CopyFault};
 use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRing, CdmaSegment};
 
 use crate::abi::Status;
@@ -17,9 +17,9 @@ impl Code for CdmaError {
     fn status(&self) -> Status {
         match self {
             Self::AddressRange { .. } | Self::CardMemory { .. } | Self::Overlap { .. } => Status::Range,
-            Self::Engine { .. } | Self::Bounce { .. } | Self::LengthRegister { .. } => Status::Fault,
-            Self::TimedOut { .. } => Status::TimedOut,
-            Self::Stopped { .. } => Status::Cancelled,
+            Self::Copy { cause: CopyFault::TimedOut { .. }, .. } => Status::TimedOut,
+            Self::Copy { cause: CopyFault::Stopped, .. } => Status::Cancelled,
+            Self::Copy { .. } => Status::Fault,
             Self::Stuck { .. } => Status::Wedged,
             Self::Gone => Status::Gone,
             Self::Silent(_) | Self::Narrow { .. } | Self::NoScatterGather => Status::Unsupported,
@@ -31,13 +31,9 @@ impl Code for CdmaError {
 
     fn position(&self) -> Position {
         match self {
-            Self::Engine { destination, length, done, .. }
-            | Self::TimedOut { destination, length, done, .. }
-            | Self::Stopped { destination, length, done, .. }
-            | Self::Bounce { destination, length, done, .. }
-            | Self::LengthRegister { destination, length, done, .. } => Position {
-                card_address: destination.get(),
-                length: *length,
+            Self::Copy { segment, done, .. } => Position {
+                card_address: segment.destination.get(),
+                length: segment.length,
                 bytes_done: *done,
                 ..Position::default()
             },

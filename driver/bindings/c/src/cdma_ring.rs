@@ -1,6 +1,6 @@
 //! Copies inside the card by the scatter-gather mode of the AXI CDMA engine: many in flight. A handle is in one mode at a time.
 
-use fpga_driver::errors::{CdmaFault, CdmaFaultCause, CdmaRingError, CdmaSubmitError};
+use fpga_driver::errors::{CdmaFault, CdmaRingError, FaultCause};
 use fpga_driver::{CardAddr, Cdma, CdmaRingOptions, CdmaSegment, DescriptorPath, Error, Ticket};
 
 use crate::abi::{Status, fpga_cdma_ring_options, fpga_copy, fpga_wait_options};
@@ -38,8 +38,8 @@ impl Ring {
 impl Code for CdmaFault {
     fn status(&self) -> Status {
         match self.cause {
-            CdmaFaultCause::Gone => Status::Gone,
-            CdmaFaultCause::Unstoppable => Status::Wedged,
+            FaultCause::Gone => Status::Gone,
+            FaultCause::Wedged => Status::Wedged,
             _ => Status::Fault,
         }
     }
@@ -50,9 +50,9 @@ impl Code for CdmaRingError {
         match self {
             Self::Engine(error) => error.status(),
             Self::Memory(error) => error.status(),
-            Self::Submit(error) => error.kind.status(),
+            Self::Full { .. } => Status::Full,
+            Self::Earlier(error) => error.status(),
             Self::Upload(error) => error.kind.status(),
-            Self::UploadFault(_) => Status::Fault,
             Self::TimedOut { .. } => Status::TimedOut,
             Self::Cancelled { .. } => Status::Cancelled,
             Self::UnknownTicket => Status::Ticket,
@@ -61,17 +61,6 @@ impl Code for CdmaRingError {
             Self::Cause(cause) => cause.status(),
             Self::Lost { .. } => Status::Gone,
             _ => Status::System,
-        }
-    }
-}
-
-impl Code for CdmaSubmitError {
-    fn status(&self) -> Status {
-        match self {
-            Self::Full { .. } => Status::Full,
-            Self::EarlierFailed(error) | Self::Failed(error) => error.status(),
-            Self::Bounce(error) => error.status(),
-            _ => Status::Range,
         }
     }
 }

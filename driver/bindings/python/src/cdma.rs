@@ -4,7 +4,7 @@ use core::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fpga_driver::errors::{AllOnesCause, CauseClass};
+use fpga_driver::errors::{AllOnesCause, CauseClass, CopyFault};
 use fpga_driver::{CardAddr, CdmaError, Error};
 use pyo3::prelude::*;
 
@@ -21,10 +21,10 @@ impl Classify for CdmaError {
             | Self::CardMemory { .. }
             | Self::Overlap { .. }
             | Self::Narrow { .. } => Class::RangeError,
-            Self::Engine { .. } => Class::TransferFault,
-            Self::TimedOut { .. } | Self::Stopped { .. } => Class::TimedOutError,
+            Self::Copy { cause: CopyFault::TimedOut { .. } | CopyFault::Stopped, .. } => Class::TimedOutError,
+            Self::Copy { cause: CopyFault::Status(_), .. } => Class::TransferFault,
             Self::Stuck { .. } => Class::WedgedError,
-            Self::Silent(AllOnesCause::Server(cause)) if cause.class() != CauseClass::Gone => {
+            Self::Silent(AllOnesCause::Server(cause)) if cause.class() != CauseClass::CardGoneError => {
                 Class::TimedOutError
             }
             Self::Gone | Self::Silent(_) => Class::CardGoneError,
@@ -75,8 +75,10 @@ impl Cdma {
                 engine.copy_with_progress(at(source), at(destination), length - done, left, progress);
             match copied {
                 Ok(()) => Ok(Some(())),
-                // The next turn copies the rest.
-                Err(Error { kind: CdmaError::Stopped { done: more, .. }, .. }) => {
+                // The rest follows with the next turn.
+                Err(Error {
+                    kind: CdmaError::Copy { cause: CopyFault::Stopped, done: more, .. }, ..
+                }) => {
                     done += more;
                     limit.spend(began.elapsed());
                     Ok(None)

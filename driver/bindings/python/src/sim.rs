@@ -117,9 +117,13 @@ impl Network {
         if threaded {
             builder = builder.threaded(ThreadOptions::default());
         }
-        let network = builder
-            .build()
-            .map_err(|error: SimNetworkError| Failure::new(Class::OpenError, error.to_string()))?;
+        let network = builder.build().map_err(|error: SimNetworkError| {
+            let failure = Failure::new(Class::OpenError, error.to_string());
+            match error.help() {
+                Some(help) => failure.advice(help),
+                None => failure,
+            }
+        })?;
         Ok(Self(Own::new(network)))
     }
 

@@ -11,6 +11,7 @@ use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
 use super::problem::{TestError, Verdict};
 use fpga_driver::Direction;
 use fpga_driver::ResourceError;
+use fpga_driver::errors::CopyFault;
 use fpga_driver::{Cdma, CdmaError};
 use fpga_pci::poll_until;
 
@@ -116,9 +117,10 @@ fn unaligned(context: &TestContext<'_>, cdma: &mut Cdma) -> Result<Verdict, Test
         match check(context, cdma, length, from, to) {
             Ok(true) => done += 1,
             Ok(false) => break,
-            Err(TestError::Cdma(Error { kind: CdmaError::Engine { status, .. }, .. }))
-                if status.dma_internal_error() =>
-            {
+            Err(TestError::Cdma(Error {
+                kind: CdmaError::Copy { cause: CopyFault::Status(status), .. },
+                ..
+            })) if status.dma_internal_error() => {
                 let what = format!(
                     "{length} bytes at offsets {from} and {to} are refused ({status}): the engine was built without data realignment"
                 );

@@ -108,7 +108,7 @@ impl RingConfig {
 pub enum CdmaRingConfigError {
     /// Entry count out of range.
     #[error(
-        "a CDMA ring of {found} is not possible: give a power of two from 2 to {MAX_ENTRIES}",
+        "a CDMA ring of {found} is not possible; permitted: a power of two from 2 to {MAX_ENTRIES}",
         found = quantity(*found, "descriptor"),
     )]
     Entries {
@@ -117,7 +117,7 @@ pub enum CdmaRingConfigError {
     },
     /// Operation count out of range.
     #[error(
-        "{found} operation slots in a CDMA ring are not possible: give a power of two from 1 to {MAX_ENTRIES}"
+        "{found} operation slots in a CDMA ring are not possible; permitted: a power of two from 1 to {MAX_ENTRIES}"
     )]
     Operations {
         /// Requested operations.
@@ -125,7 +125,7 @@ pub enum CdmaRingConfigError {
     },
     /// Descriptor memory unaligned or outside the permitted addresses.
     #[error(
-        "CDMA descriptor memory of {bytes} at {found} is not usable: align it to 64 bytes, within one 4 GiB block that the engine can address",
+        "CDMA descriptor memory of {bytes} at {found} is not aligned to 64 bytes, or not within one 4 GiB block that the engine can address",
         bytes = quantity(*bytes, "byte"),
     )]
     Base {
@@ -136,7 +136,7 @@ pub enum CdmaRingConfigError {
     },
     /// Length field out of range.
     #[error(
-        "descriptors with {found} length bits are not possible: give 8 to {LENGTH_BITS}; every build has {LENGTH_BITS}"
+        "descriptors with {found} length bits are not possible; permitted: 8 to {LENGTH_BITS}, which every build has"
     )]
     LengthBits {
         /// Bits given.
@@ -144,7 +144,7 @@ pub enum CdmaRingConfigError {
     },
     /// Data path out of range.
     #[error(
-        "a CDMA data path of {found} is not possible: give the build's value, a power of two from 4 to 128",
+        "a CDMA data path of {found} is not possible; builds have a power of two from 4 to 128",
         found = quantity(*found, "byte"),
     )]
     DataBytes {
@@ -152,7 +152,7 @@ pub enum CdmaRingConfigError {
         found: u32,
     },
     /// Address width out of range.
-    #[error("{found} CDMA address bits are not possible: give the build's value, 32 to 64")]
+    #[error("{found} CDMA address bits are not possible; builds have 32 to 64")]
     AddressBits {
         /// Bits given.
         found: u8,

@@ -38,40 +38,20 @@
 
 use alloc::boxed::Box;
 
-use fpga_registers::CardAddr;
-
 mod batch;
 mod config;
 mod errors;
 
 pub use batch::{Batch, DescriptorImage, DescriptorSlice, PendingDescriptor, Probe};
 pub use config::{CdmaRingConfigError, ENTRY_BYTES, LENGTH_BITS, MAX_ENTRIES, RingConfig};
-pub use errors::{CdmaRefusalReason, ProgressFault, Refusal};
+pub use errors::ProgressFault;
 
-pub use crate::Token;
+pub use crate::ranges::CopyEntry;
+pub use crate::{Refusal, RefusalReason, Token};
 
 use crate::operations::Operations;
 
 use fpga_registers::cast::{index, low32};
-
-/// One copy within card memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyEntry {
-    /// Source address, as the engine addresses it.
-    pub source: CardAddr,
-    /// Destination address.
-    pub destination: CardAddr,
-    /// Length in bytes; empty segments are skipped.
-    pub length: u64,
-}
-
-impl CopyEntry {
-    /// Creates a copy of `length` bytes from `source` to `destination`.
-    #[must_use]
-    pub const fn new(source: CardAddr, destination: CardAddr, length: u64) -> Self {
-        Self { source, destination, length }
-    }
-}
 
 /// An operation that the engine has finished.
 #[derive(Debug, PartialEq, Eq)]
@@ -228,7 +208,7 @@ impl<T> Ring<T> {
     /// Queues one operation: its segments in order, long ones split. The engine does not see it before [`Ring::post`].
     ///
     /// # Errors
-    /// The payload is returned in a [`Refusal`], and the ring is unchanged: [`CdmaRefusalReason::Full`] is back-pressure (complete an
+    /// The payload is returned in a [`Refusal`], and the ring is unchanged: [`RefusalReason::Full`] is back-pressure (complete an
     /// operation, then submit again); the others are permanent.
     pub fn submit(&mut self, segments: &[CopyEntry], payload: T) -> Result<Token, Refusal<T>> {
         self.submit_rest(segments, 0, payload)
@@ -255,13 +235,13 @@ impl<T> Ring<T> {
     ///
     /// # Errors
     /// Same as [`submit`](Self::submit).
-    pub fn admits(&self, segments: &[CopyEntry]) -> Result<(), CdmaRefusalReason> {
+    pub fn admits(&self, segments: &[CopyEntry]) -> Result<(), RefusalReason> {
         self.fits(segments, 0, false)
     }
 
     /// Writes the descriptors to private memory beyond `staged`, which does not change: a request that does not fit has no effect. Returns
     /// the total bytes and the count after the last descriptor.
-    fn stage(&mut self, segments: &[CopyEntry], moved: u64) -> Result<(u64, u64), CdmaRefusalReason> {
+    fn stage(&mut self, segments: &[CopyEntry], moved: u64) -> Result<(u64, u64), RefusalReason> {
         self.fits(segments, moved, !self.config.realignment)?;
         let length = segments.iter().fold(0_u64, |length, segment| length.saturating_add(segment.length));
         let mut end = self.staged;
@@ -283,9 +263,9 @@ impl<T> Ring<T> {
     }
 
     /// Checks for free space and valid segments.
-    fn fits(&self, segments: &[CopyEntry], moved: u64, aligned: bool) -> Result<(), CdmaRefusalReason> {
+    fn fits(&self, segments: &[CopyEntry], moved: u64, aligned: bool) -> Result<(), RefusalReason> {
         if self.faulted {
-            return Err(CdmaRefusalReason::Faulted);
+            return Err(RefusalReason::Faulted);
         }
         let mut needed = 0_u64;
         for segment in segments.iter().filter(|segment| segment.length != 0) {
@@ -293,44 +273,41 @@ impl<T> Ring<T> {
             needed = needed.saturating_add(segment.length.div_ceil(self.max_length));
         }
         if needed == 0 && moved == 0 {
-            return Err(CdmaRefusalReason::Empty);
+            return Err(RefusalReason::Empty);
         }
         if needed > u64::from(self.entry_mask) {
-            return Err(CdmaRefusalReason::TooManyDescriptors { needed, usable: self.entry_mask });
+            return Err(RefusalReason::TooManyDescriptors { needed, usable: self.entry_mask });
         }
         let free = self.free_entries();
         if needed > u64::from(free) {
-            return Err(CdmaRefusalReason::Full { needed: low32(needed), free });
+            return Err(RefusalReason::Full { needed: low32(needed), free });
         }
         if self.operations.is_full() {
-            return Err(CdmaRefusalReason::Full { needed: 1, free: 0 });
+            return Err(RefusalReason::Full { needed: 1, free: 0 });
         }
         Ok(())
     }
 
-    fn check(&self, segment: &CopyEntry, aligned: bool) -> Result<(), CdmaRefusalReason> {
+    fn check(&self, segment: &CopyEntry, aligned: bool) -> Result<(), RefusalReason> {
         let length = segment.length;
         for start in [segment.source, segment.destination] {
             let inside =
                 start.get().checked_add(length - 1).is_some_and(|last| last <= self.config.last_address());
             if !inside {
                 let address_bits = self.config.address_bits;
-                return Err(CdmaRefusalReason::AddressRange { start, length, address_bits });
+                return Err(RefusalReason::CardAddress { start, length, address_bits });
             }
             if aligned && !start.is_aligned_to(u64::from(self.config.data_bytes)) {
-                return Err(CdmaRefusalReason::Misaligned {
-                    address: start,
-                    alignment: self.config.data_bytes,
-                });
+                return Err(RefusalReason::Misaligned { address: start, alignment: self.config.data_bytes });
             }
         }
         let (source, destination) = (segment.source.get(), segment.destination.get());
         if source.abs_diff(destination) < length {
-            return Err(CdmaRefusalReason::Overlap { segment: *segment });
+            return Err(RefusalReason::Overlap { segment: *segment });
         }
         let (base, bytes) = (self.config.base.get(), self.config.bytes());
         if destination <= base + (bytes - 1) && base <= destination + (length - 1) {
-            return Err(CdmaRefusalReason::DescriptorMemory { segment: *segment });
+            return Err(RefusalReason::DescriptorMemory { segment: *segment });
         }
         Ok(())
     }

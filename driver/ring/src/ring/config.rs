@@ -152,7 +152,7 @@ impl RingConfig {
 pub enum RingConfigError {
     /// Entry count out of range.
     #[error(
-        "a descriptor ring of {found} is not possible: give a power of two from 2 to {MAX_ENTRIES}",
+        "a descriptor ring of {found} is not possible; permitted: a power of two from 2 to {MAX_ENTRIES}",
         found = quantity(*found, "entry"),
     )]
     Entries {
@@ -161,7 +161,7 @@ pub enum RingConfigError {
     },
     /// Operation count out of range.
     #[error(
-        "{found} operation slots in a ring are not possible: give a power of two from 1 to {MAX_ENTRIES}"
+        "{found} operation slots in a ring are not possible; permitted: a power of two from 1 to {MAX_ENTRIES}"
     )]
     Operations {
         /// Requested operations.
@@ -169,7 +169,7 @@ pub enum RingConfigError {
     },
     /// Descriptor memory unaligned or outside the address space.
     #[error(
-        "descriptor memory of {bytes} at {found} is not usable: align it to 32 bytes, inside the address space",
+        "descriptor memory of {bytes} at {found} is not aligned to 32 bytes, or leaves the address space",
         bytes = quantity(*bytes, "byte"),
     )]
     Base {
@@ -180,7 +180,7 @@ pub enum RingConfigError {
     },
     /// Descriptor length limit out of range.
     #[error(
-        "descriptors of up to {found} are not possible: give a multiple of 4096 up to {MAX_DESCRIPTOR_LENGTH}",
+        "descriptors of up to {found} are not possible; permitted: a multiple of 4096 up to {MAX_DESCRIPTOR_LENGTH}",
         found = quantity(*found, "byte"),
     )]
     DescriptorLength {
@@ -188,17 +188,17 @@ pub enum RingConfigError {
         found: u32,
     },
     /// Block length out of range.
-    #[error("blocks of {found} adjacent descriptors are not possible: give 1 to 64")]
+    #[error("blocks of {found} adjacent descriptors are not possible; permitted: 1 to 64")]
     Block {
         /// Requested limit.
         found: u8,
     },
     /// Stream out needs H2C, stream in needs C2H.
-    #[error("a stream channel's direction and card side differ: use StreamOut with H2C, StreamIn with C2H")]
+    #[error("a stream channel's direction and card side differ: StreamOut belongs to H2C, StreamIn to C2H")]
     StreamDirection,
     /// Invalid beat size.
     #[error(
-        "beats of {found} are not possible: give a power of two up to 4096",
+        "beats of {found} are not possible; permitted: a power of two up to 4096",
         found = quantity(*found, "byte"),
     )]
     Beat {
@@ -207,7 +207,7 @@ pub enum RingConfigError {
     },
     /// Metadata write-backs unaligned or outside the address space.
     #[error(
-        "metadata write-back memory of {bytes} at {found} is not usable: align them to 32 bytes, inside the address space",
+        "metadata write-back memory of {bytes} at {found} is not aligned to 32 bytes, or leaves the address space",
         bytes = quantity(*bytes, "byte"),
     )]
     Writebacks {

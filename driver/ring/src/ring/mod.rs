@@ -53,14 +53,15 @@ pub use config::{
     CardSide, CompletionPolicy, MAX_CREDITS, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, REPORT_BYTES, RingConfig,
     RingConfigError,
 };
-pub use errors::{CountFault, Refusal, RefusalReason};
+pub use errors::CountFault;
 pub use packets::{MetadataMemory, PacketFault, PacketSpan, Packets};
 pub use reap::Drain;
 pub use run::{CreditGrant, PendingDescriptor, Run};
-pub use spans::{HostRange, SgEntry};
+pub use spans::SgEntry;
 pub use withdraw::WithdrawError;
 
-pub use crate::Token;
+pub use crate::ranges::HostRange;
+pub use crate::{Refusal, RefusalReason, Token};
 
 use crate::operations::Operations;
 use config::PAGE;
@@ -423,7 +424,7 @@ impl<T> Ring<T> {
             if end == limit {
                 let needed = pieces.count() as u64;
                 return Err(if needed > u64::from(self.config.entries) {
-                    RefusalReason::TooManyDescriptors { needed, entries: self.config.entries }
+                    RefusalReason::TooManyDescriptors { needed, usable: self.config.entries }
                 } else {
                     RefusalReason::Full { needed: low32(needed), free: self.free_entries() }
                 });

@@ -40,17 +40,13 @@ pub struct PacketSpan {
 #[non_exhaustive]
 pub enum PacketFault {
     /// The descriptor counts as complete, but no metadata was written back for it.
-    #[error(
-        "descriptor {entry} counts as complete without metadata; check that the write-back is enabled (control bit 27) and its address mapped writable"
-    )]
+    #[error("descriptor {entry} counts as complete without metadata")]
     Missing {
         /// Entry of the ring.
         entry: u32,
     },
     /// The magic number in the first word is not 0x52B4.
-    #[error(
-        "descriptor {entry}: {word:#010x} is not metadata (0x52b4 in bits 31:16); check for another writer to this memory"
-    )]
+    #[error("descriptor {entry}: {word:#010x} is not metadata (0x52b4 in bits 31:16)")]
     Magic {
         /// Entry of the ring.
         entry: u32,
@@ -59,7 +55,7 @@ pub enum PacketFault {
     },
     /// More bytes than the buffer has.
     #[error(
-        "descriptor {entry}: the device reports {length} for a buffer of {buffer}; recover the channel",
+        "descriptor {entry}: the device reports {length} for a buffer of {buffer}",
         length = quantity(*length, "byte"),
         buffer = quantity(*buffer, "byte"),
     )]
@@ -72,16 +68,14 @@ pub enum PacketFault {
         buffer: u32,
     },
     /// An end of packet without any byte: a last beat has at least one (PG195, TKEEP).
-    #[error(
-        "descriptor {entry}: end of packet with 0 bytes; the metadata may be incomplete, so recover the channel"
-    )]
+    #[error("descriptor {entry}: end of packet with 0 bytes; the metadata may be incomplete")]
     Empty {
         /// Entry of the ring.
         entry: u32,
     },
     /// Closed before it was full, without an end of packet: only the write flush timeout does that, and it is off.
     #[error(
-        "descriptor {entry}: {length} of {buffer} without end of packet while the write flush timeout is off: the end was lost; recover the channel",
+        "descriptor {entry}: {length} of {buffer} without end of packet while the write flush timeout is off: the end was lost",
         buffer = quantity(*buffer, "byte"),
     )]
     NoEnd {
@@ -94,13 +88,28 @@ pub enum PacketFault {
     },
     /// The packet has filled every buffer and continues.
     #[error(
-        "a packet is longer than all buffers of the ring together ({bytes} so far); use more or larger buffers",
+        "a packet is longer than all buffers of the ring together ({bytes} so far)",
         bytes = quantity(*bytes, "byte"),
     )]
     TooLong {
         /// Bytes so far.
         bytes: u64,
     },
+}
+
+impl PacketFault {
+    /// Returns what to do about it.
+    #[must_use]
+    pub const fn help(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => {
+                "check that the write-back is enabled (control bit 27) and its address mapped writable"
+            }
+            Self::Magic { .. } => "check for another writer to this memory",
+            Self::Length { .. } | Self::Empty { .. } | Self::NoEnd { .. } => "recover the channel",
+            Self::TooLong { .. } => "use more or larger buffers",
+        }
+    }
 }
 
 /// Assembles packets; see the module's description.

@@ -1,26 +1,9 @@
 //! Splitting of a scattered transfer into the minimum number of descriptors.
 
-use fpga_registers::{CardAddr, Iova};
+use fpga_registers::CardAddr;
 
-use super::RefusalReason;
 use super::config::PAGE;
-
-/// Contiguous range of host memory as the device addresses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostRange {
-    /// First byte.
-    pub start: Iova,
-    /// Length in bytes; empty ranges are skipped.
-    pub length: u64,
-}
-
-impl HostRange {
-    /// Creates a range of `length` bytes from `start`.
-    #[must_use]
-    pub const fn new(start: Iova, length: u64) -> Self {
-        Self { start, length }
-    }
-}
+use super::{HostRange, RefusalReason};
 
 /// Entry of a scatter-gather list: host memory, and the card address of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +110,7 @@ pub(super) fn total_length(
             _ => return Err(RefusalReason::HostAddress { range: host }),
         };
         if card_moves && card.get().checked_add(host.length).is_none() {
-            return Err(RefusalReason::CardAddress { start: card, length: host.length });
+            return Err(RefusalReason::CardAddress { start: card, length: host.length, address_bits: 64 });
         }
     }
     if length == 0 { Err(RefusalReason::Empty) } else { Ok(length) }
@@ -137,6 +120,7 @@ pub(super) fn total_length(
 mod tests {
     use super::*;
     use alloc::vec::Vec;
+    use fpga_registers::Iova;
 
     const CARD: u64 = 0x7000;
 

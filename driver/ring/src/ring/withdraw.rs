@@ -8,21 +8,19 @@ use fpga_registers::cast::{index, low32};
 #[non_exhaustive]
 pub enum WithdrawError {
     /// The operation has ended, or was never submitted.
-    #[error(
-        "operation {number} is not in the ring: it has completed or was never submitted; check the number"
-    )]
+    #[error("operation {number} is not in the ring: it has completed or was never submitted")]
     Unknown {
         /// Number of the operation.
         number: u64,
     },
     /// The engine may have seen some of its descriptors: stop it, then [`Ring::halt`].
-    #[error("operation {number} is posted: stop the engine first")]
+    #[error("operation {number} is posted, and the engine has not been stopped")]
     Posted {
         /// Number of the operation.
         number: u64,
     },
     /// A part of the packet is in the card. Without the rest, the next packet would continue it.
-    #[error("operation {number} is a partly sent packet: let it complete")]
+    #[error("operation {number} is a partly sent packet, which has to complete")]
     Started {
         /// Number of the operation.
         number: u64,

@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::{SgDescriptor, SgStatus};
 use fpga_ring::cdma_ring::{
-    Batch, CdmaRefusalReason, CdmaRingConfigError, CopyEntry, DescriptorImage, ENTRY_BYTES, ProgressFault,
-    Ring, RingConfig,
+    Batch, CdmaRingConfigError, CopyEntry, DescriptorImage, ENTRY_BYTES, ProgressFault, RefusalReason, Ring,
+    RingConfig,
 };
 use proptest::prelude::*;
 
@@ -201,7 +201,7 @@ impl CdmaTestbed {
         self.batch = None;
     }
 
-    fn submit(&mut self, segments: &[CopyEntry]) -> Result<(), CdmaRefusalReason> {
+    fn submit(&mut self, segments: &[CopyEntry]) -> Result<(), RefusalReason> {
         let payload = self.payloads;
         let needed: u64 = segments.iter().map(pieces).sum();
         let free = self.ring.free_entries();
@@ -217,7 +217,7 @@ impl CdmaTestbed {
             Err(refusal) => {
                 assert_eq!(refusal.payload, payload, "returned to the caller");
                 assert_eq!(self.ring.free_entries(), free, "ring unchanged");
-                if let CdmaRefusalReason::Full { needed: said, free: left } = refusal.reason {
+                if let RefusalReason::Full { needed: said, free: left } = refusal.reason {
                     assert!(u64::from(said) == needed && left == free && needed > u64::from(free));
                 }
                 Err(refusal.reason)

@@ -84,7 +84,7 @@ fn cdma_ring_current_pointer_is_accepted_only_where_possible() {
         let fault = ProgressFault::NotPosted { address: at(wrong) };
         assert_eq!(bench.ring.complete_current(at(wrong), true), Err(fault), "{wrong:#x}");
         assert!(bench.ring.is_faulted());
-        assert_eq!(bench.submit(&[segment(0, 0x1000, 1)]), Err(CdmaRefusalReason::Faulted));
+        assert_eq!(bench.submit(&[segment(0, 0x1000, 1)]), Err(RefusalReason::Faulted));
         assert_eq!(bench.ring.poll_completion(), None, "no count is accepted");
         bench.recover();
         assert!(!bench.ring.is_faulted());

@@ -33,8 +33,8 @@ fn cdma_ring_invalid_requests_are_refused() {
     let mut ring = Ring::new(config).unwrap();
     let mut refused =
         |segments: &[CopyEntry]| ring.submit(segments, 7).map(|_| ()).map_err(|refusal| refusal.reason);
-    assert_eq!(refused(&[]), Err(CdmaRefusalReason::Empty));
-    assert_eq!(refused(&[segment(1, 1, 0), segment(2, 9, 0)]), Err(CdmaRefusalReason::Empty));
+    assert_eq!(refused(&[]), Err(RefusalReason::Empty));
+    assert_eq!(refused(&[segment(1, 1, 0), segment(2, 9, 0)]), Err(RefusalReason::Empty));
     let last = (1 << 40) - 1;
     for (source, destination, length, start) in [
         (u64::MAX, 0x2000, 2, u64::MAX),
@@ -45,29 +45,29 @@ fn cdma_ring_invalid_requests_are_refused() {
         (1, 0, u64::MAX, 1),
     ] {
         let reason = refused(&[segment(8, 0x2000, 1), segment(source, destination, length)]);
-        let expected = CdmaRefusalReason::AddressRange { start: at(start), length, address_bits: 40 };
+        let expected = RefusalReason::CardAddress { start: at(start), length, address_bits: 40 };
         assert!(
             reason == Err(expected)
-                || matches!(reason, Err(CdmaRefusalReason::AddressRange { .. }) if length == u64::MAX),
+                || matches!(reason, Err(RefusalReason::CardAddress { .. }) if length == u64::MAX),
             "{reason:?}"
         );
     }
     for (source, destination, length) in [(0, 0, 1), (0, 99, 100), (99, 0, 100), (50, 50, 9)] {
         let segment = segment(source, destination, length);
-        assert_eq!(refused(&[segment]), Err(CdmaRefusalReason::Overlap { segment }));
+        assert_eq!(refused(&[segment]), Err(RefusalReason::Overlap { segment }));
     }
     for (destination, length) in [(BASE, 1), (BASE + 511, 1), (BASE - 1, 2), (BASE - 100, 200), (BASE + 7, 3)]
     {
         let segment = segment(0x8_0000, destination, length);
-        assert_eq!(refused(&[segment]), Err(CdmaRefusalReason::DescriptorMemory { segment }));
+        assert_eq!(refused(&[segment]), Err(RefusalReason::DescriptorMemory { segment }));
     }
     assert_eq!(
         refused(&[segment(0, 0x2000, 252 * 7 + 1)]),
-        Err(CdmaRefusalReason::TooManyDescriptors { needed: 8, usable: 7 })
+        Err(RefusalReason::TooManyDescriptors { needed: 8, usable: 7 })
     );
     assert_eq!(
         refused(&[segment(0, 1 << 39, 1 << 38)]),
-        Err(CdmaRefusalReason::TooManyDescriptors { needed: (1_u64 << 38).div_ceil(252), usable: 7 })
+        Err(RefusalReason::TooManyDescriptors { needed: (1_u64 << 38).div_ceil(252), usable: 7 })
     );
     // Adjacent ranges, up to the last byte, around the descriptors: all valid.
     assert_eq!(
@@ -79,10 +79,7 @@ fn cdma_ring_invalid_requests_are_refused() {
         ]),
         Ok(())
     );
-    assert_eq!(
-        refused(&[segment(0, 0x2000, 252 * 3 + 1)]),
-        Err(CdmaRefusalReason::Full { needed: 4, free: 3 })
-    );
+    assert_eq!(refused(&[segment(0, 0x2000, 252 * 3 + 1)]), Err(RefusalReason::Full { needed: 4, free: 3 }));
     assert_eq!(refused(&[segment(0, 0x2000, 252 * 3)]), Ok(()));
     assert_eq!(ring.free_entries(), 0);
 
@@ -91,7 +88,7 @@ fn cdma_ring_invalid_requests_are_refused() {
     let mut ring = Ring::new(whole).unwrap();
     for (source, destination, wrong) in [(1, 0x2000, 1), (64, 0x2020, 0x2020), (u64::MAX, 0, u64::MAX)] {
         let refusal = ring.submit(&[segment(source, destination, 1)], ()).unwrap_err();
-        assert_eq!(refusal.reason, CdmaRefusalReason::Misaligned { address: at(wrong), alignment: 64 });
+        assert_eq!(refusal.reason, RefusalReason::Misaligned { address: at(wrong), alignment: 64 });
     }
     ring.submit(&[segment(u64::MAX - 63, 0x2000, 64)], ()).unwrap();
     ring.submit(&[segment(0, 0x2000, 63)], ()).unwrap();
@@ -102,7 +99,7 @@ fn cdma_ring_invalid_requests_are_refused() {
     ring.submit(&[segment(0, 0x2000, 1)], ()).unwrap();
     ring.submit(&[segment(0, 0x2000, 1)], ()).unwrap();
     let refusal = ring.submit(&[segment(0, 0x2000, 1)], ()).unwrap_err();
-    assert_eq!(refusal.reason, CdmaRefusalReason::Full { needed: 1, free: 0 }, "of operation slots");
+    assert_eq!(refusal.reason, RefusalReason::Full { needed: 1, free: 0 }, "of operation slots");
 }
 
 #[test]
@@ -162,7 +159,7 @@ fn cdma_ring_partly_moved_operation_counts_earlier_bytes() {
     let first = ring.submit(&[segment(0, 0x100, 64)], 1).unwrap();
     let nothing_left = ring.submit_rest(&[], 10, 2).unwrap();
     let part = ring.submit_rest(&[segment(0, 0x200, 300)], 7, 3).unwrap();
-    assert_eq!(ring.submit_rest(&[], 0, 4).unwrap_err().reason, CdmaRefusalReason::Empty);
+    assert_eq!(ring.submit_rest(&[], 0, 4).unwrap_err().reason, RefusalReason::Empty);
     let batch = ring.publish(&mut image).unwrap();
     assert_eq!(batch.descriptors, 3, "one, none, and two of at most 252 bytes");
     ring.post().unwrap();
@@ -193,20 +190,17 @@ fn cdma_ring_admits_agrees_with_submit_except_alignment() {
     let mut ring: Ring<u8> = Ring::new(narrow).unwrap();
     for crooked in [segment(1, 0x100, 64), segment(4, 0x101, 64)] {
         assert_eq!(ring.admits(&[crooked]), Ok(()));
-        assert!(matches!(
-            ring.submit(&[crooked], 0).unwrap_err().reason,
-            CdmaRefusalReason::Misaligned { .. }
-        ));
+        assert!(matches!(ring.submit(&[crooked], 0).unwrap_err().reason, RefusalReason::Misaligned { .. }));
     }
     for wrong in [segment(0, 8, 64), segment(0, BASE, 4), segment(u64::MAX, 0, 4), segment(0, 0x100, 252 * 8)]
     {
         let said = ring.admits(&[wrong]).unwrap_err();
         assert_eq!(said, ring.submit(&[wrong], 0).unwrap_err().reason);
     }
-    assert_eq!(ring.admits(&[]), Err(CdmaRefusalReason::Empty));
+    assert_eq!(ring.admits(&[]), Err(RefusalReason::Empty));
     for _ in 0..7 {
         assert_eq!(ring.admits(&[segment(0, 0x100, 64)]), Ok(()));
         ring.submit(&[segment(0, 0x100, 64)], 0).unwrap();
     }
-    assert!(matches!(ring.admits(&[segment(0, 0x100, 64)]), Err(CdmaRefusalReason::Full { .. })));
+    assert!(matches!(ring.admits(&[segment(0, 0x100, 64)]), Err(RefusalReason::Full { .. })));
 }

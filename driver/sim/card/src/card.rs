@@ -739,7 +739,7 @@ pub enum CardError {
     Description(Problem),
     /// The operating system refuses to map card memory of this size.
     #[error(
-        "key `memory.size`: cannot map {size:#x} bytes ({reason}); choose a smaller size, or raise this process's address space limit"
+        "key `memory.size`: cannot map {size:#x} bytes ({reason}), which may exceed the address space limit of this process"
     )]
     Memory {
         /// Bytes requested.
@@ -766,7 +766,7 @@ impl From<Problem> for CardError {
 
 /// Card address without memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("card address {at} is outside card memory and the transmit windows; see the card description")]
+#[error("card address {at} is outside card memory and the transmit windows of the card description")]
 pub struct NoSuchAddress {
     /// The address.
     pub at: CardAddr,

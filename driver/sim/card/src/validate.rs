@@ -22,13 +22,13 @@ const GRANULE: u64 = 64 * 1024;
 #[non_exhaustive]
 pub enum Problem {
     /// Unknown schema version.
-    #[error("schema version {found} is not supported; write schema_version: {SCHEMA_VERSION}")]
+    #[error("schema version {found} is not supported; the newest is {SCHEMA_VERSION}")]
     SchemaVersion {
         /// The version in the file.
         found: u32,
     },
     /// A key that the stated version does not have.
-    #[error("schema version {found} does not have this key; write schema_version: {since}")]
+    #[error("schema version {found} does not have this key, which came with {since}")]
     Newer {
         /// Dotted key.
         key: &'static str,
@@ -76,10 +76,12 @@ pub enum Problem {
         registers: u8,
     },
     /// The order of the BARs names one twice and omits another.
-    #[error("name each of user, dma and bypass exactly once, including BARs that the card does not have")]
+    #[error(
+        "the order does not name each of user, dma and bypass exactly once, including BARs that the card does not have"
+    )]
     BarOrder,
     /// Card memory and transmit windows overlap.
-    #[error("the transmit windows at {base:#x} overlap card memory; place window_base above it")]
+    #[error("the transmit windows at {base:#x} overlap card memory")]
     WindowsOverlapMemory {
         /// The window base.
         base: u64,
@@ -93,7 +95,7 @@ pub enum Problem {
         problem: FaultProblem,
     },
     /// The model does not implement this.
-    #[error("not modelled; set it to {instead}")]
+    #[error("not modelled; permitted: {instead}")]
     NotModelled {
         /// Dotted key.
         key: &'static str,

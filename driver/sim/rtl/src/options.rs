@@ -174,6 +174,8 @@ impl StartError {
             }
             Self::Parameter { .. } | Self::CdmaParameter { .. } => "correct the instance".into(),
             Self::Mismatch { .. } => "change one of them, or omit the card file".into(),
+            Self::Network(error) => error.help()?.into(),
+            Self::Serve(error) => error.help()?.into(),
             Self::Record { .. } => "name a file in a folder that you may write to".into(),
             _ => return None,
         })

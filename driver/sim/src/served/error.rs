@@ -13,29 +13,25 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum ServeError {
     /// Another server listens on the path.
-    #[error(
-        "{} is the socket of a running server; stop that server first, or give another path", .path.display()
-    )]
+    #[error("{} is the socket of a running server", .path.display())]
     InUse {
         /// The path given.
         path: PathBuf,
     },
     /// Another kind of file has that name.
-    #[error("{} exists and is not a socket; give another path", .path.display())]
+    #[error("{} exists and is not a socket", .path.display())]
     NotASocket {
         /// The path given.
         path: PathBuf,
     },
     /// The path is too long for a socket, or contains a NUL byte.
-    #[error(
-        "{} is not a valid socket path: it needs at most 107 bytes and no NUL byte; give another path", .path.display()
-    )]
+    #[error("{} is not a valid socket path, which has at most 107 bytes and no NUL byte", .path.display())]
     BadPath {
         /// The path given.
         path: PathBuf,
     },
     /// The system refused to create the socket.
-    #[error("the socket {} cannot be created: {source}; check that its directory exists and is writable", .path.display())]
+    #[error("the socket {} cannot be created: {source}", .path.display())]
     Bind {
         /// The path given.
         path: PathBuf,
@@ -58,6 +54,19 @@ pub enum ServeError {
         /// Error of the system.
         r#source: OsError,
     },
+}
+
+impl ServeError {
+    /// Returns what to do about it; `None` if the problem leaves nothing to advise.
+    #[must_use]
+    pub const fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::InUse { .. } => "stop that server first, or give another path",
+            Self::NotASocket { .. } | Self::BadPath { .. } => "give another path",
+            Self::Bind { .. } => "check that its directory exists and is writable",
+            Self::NoSuchCard { .. } | Self::Wait { .. } => return None,
+        })
+    }
 }
 
 /// Reason for refusing a request. The client receives an `errno` value, the log the details.
@@ -93,7 +102,9 @@ pub(super) enum RequestError {
     IrqRange { index: u32, start: u32, count: u32, available: u32 },
     #[error("interrupts of kind {index} cannot be masked, or not by an event descriptor")]
     IrqAction { index: u32 },
-    #[error("{got} event descriptors for {count} interrupts; pass one for each, or none to remove them")]
+    #[error(
+        "{got} event descriptors for {count} interrupts; permitted: one for each, or none to remove them"
+    )]
     IrqDescriptors { got: usize, count: u32 },
     #[error("interrupt {number} of kind {index}: {source}")]
     IrqDescriptor { index: u32, number: u32, r#source: InterruptError },

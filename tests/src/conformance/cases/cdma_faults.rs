@@ -2,9 +2,9 @@
 
 use fpga_card::fault_plan::{FaultEntry, FaultName};
 use fpga_driver::{
-    CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingOptions, DescriptorPath, NetworkInterface, OpenOptions,
-    WaitOptions,
-    errors::{CdmaFaultCause, CdmaRingError, CdmaSubmitError},
+    CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingOptions, CdmaSegment, DescriptorPath, NetworkInterface,
+    OpenOptions, WaitOptions,
+    errors::{CdmaRingError, CopyFault, FaultCause},
 };
 use fpga_firmware::generated::BlockType;
 
@@ -89,10 +89,10 @@ fn cdma_error(
         context.set_faults(fault.clone());
         let error = cdma.copy(from, to, WHOLE).expect_err("the copy fails");
         assert_eq!(ExpectedError::of_cdma(&error.kind).as_slice(), row.said, "{error}");
-        let CdmaError::Engine { source_start, destination, length, done, status, .. } = &error.kind else {
+        let CdmaError::Copy { segment, done, cause: CopyFault::Status(status) } = &error.kind else {
             panic!("{error}")
         };
-        assert_eq!((*source_start, *destination, *length, *done), (from, to, WHOLE, *copied), "{error}");
+        assert_eq!((*segment, *done), (CdmaSegment::new(from, to, WHOLE), *copied), "{error}");
         assert!(status.has_error(), "{error}");
         assert!(error.to_string().contains("can be used again"), "{error}");
         context.set_faults([]);
@@ -225,7 +225,7 @@ fn in_chain(context: &CaseContext<'_>, name: &str, error: &str, times: u64) -> V
             };
             said.extend(ExpectedError::of_cdma_cause(&fault.kind.cause));
             match &fault.kind.cause {
-                CdmaFaultCause::Status(status) => {
+                FaultCause::Status(status) => {
                     assert_eq!(n, FAILING_COPY, "{what}: {fault}");
                     assert_eq!(status.into_bits() & 0x770, bit(error), "{what}: {fault}");
                     let place = fault.kind.position.expect("the fault names the descriptor");
@@ -236,7 +236,7 @@ fn in_chain(context: &CaseContext<'_>, name: &str, error: &str, times: u64) -> V
                 }
                 cause => {
                     assert!(n > FAILING_COPY, "{what}: {fault}");
-                    assert_eq!(*cause, CdmaFaultCause::EarlierFault, "{what}: {fault}");
+                    assert_eq!(*cause, FaultCause::EarlierFault, "{what}: {fault}");
                 }
             }
         }
@@ -337,11 +337,12 @@ fn ring_hangs(context: &mut CaseContext<'_>) -> Verdict {
         for (n, ticket) in tickets.into_iter().enumerate().skip(FAILING_COPY) {
             let done = ring.wait(ticket, long_wait()).expect("the copy has a completion");
             let fault = done.outcome.expect_err("the copy failed");
-            assert_eq!((done.payload, fault.kind.cause), (n, CdmaFaultCause::Unstoppable));
+            assert_eq!((done.payload, fault.kind.cause), (n, FaultCause::Wedged));
         }
         let refused = ring.copy(opened.at(FROM), opened.at(TO), 1, 3).expect_err("the ring cannot be used");
         assert!(
-            matches!(refused.error.kind, CdmaSubmitError::Failed(_)) && refused.payload == 3,
+            matches!(refused.error.kind, CdmaRingError::Engine(CdmaError::Stuck { .. }))
+                && refused.payload == 3,
             "{refused}"
         );
         assert_eq!((ring.poll(), ring.abort()), (Err(error.clone()), Err(error)));

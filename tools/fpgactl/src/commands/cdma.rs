@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use fpga_driver::CdmaError;
+use fpga_driver::errors::CopyFault;
 use fpga_registers::quantity;
 use serde::Serialize;
 
@@ -69,8 +70,10 @@ pub fn run(settings: &Settings, command: &CdmaCommand) -> Result<CopyReport, Cli
         }
     });
     copied.map_err(|error| match (&error.kind, ended, settings.deadline.limit()) {
-        (CdmaError::Stopped { .. }, Some(ended), _) => ended,
-        (CdmaError::TimedOut { done, .. }, _, Some(limit)) => CliError::timed_out(what(*done), limit),
+        (CdmaError::Copy { cause: CopyFault::Stopped, .. }, Some(ended), _) => ended,
+        (CdmaError::Copy { cause: CopyFault::TimedOut { .. }, done, .. }, _, Some(limit)) => {
+            CliError::timed_out(what(*done), limit)
+        }
         _ => error.into(),
     })?;
     let (span, card_time) = (began.elapsed(), opened.now().saturating_sub(began_card));

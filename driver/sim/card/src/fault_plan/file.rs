@@ -145,19 +145,19 @@ const fn every() -> u32 {
 #[non_exhaustive]
 pub enum FaultProblem {
     /// The fault needs this key.
-    #[error("this fault needs the key `{key}`; add it")]
+    #[error("this fault needs the key `{key}`, which is missing")]
     Missing {
         /// The key.
         key: &'static str,
     },
     /// The fault does not use this key.
-    #[error("this fault does not use the key `{key}`; remove it")]
+    #[error("this fault does not use the key `{key}`")]
     Unused {
         /// The key.
         key: &'static str,
     },
     /// No error has this name.
-    #[error("unknown error `{found}`; choose one of {known}")]
+    #[error("unknown error `{found}`; known: {known}")]
     UnknownError {
         /// The name.
         found: String,
@@ -165,9 +165,7 @@ pub enum FaultProblem {
         known: String,
     },
     /// The error belongs to channels of the other direction.
-    #[error(
-        "channels of this direction do not have this error; name a channel of the other direction, or no channel"
-    )]
+    #[error("channels of this direction do not have this error; those of the other direction do")]
     OtherDirection,
     /// A number is outside its range.
     #[error("{found} is out of range; allowed: {least} to {most}")]
@@ -409,7 +407,7 @@ impl<'de> Deserialize<'de> for ChannelName {
             })
         });
         known.into_iter().find(|(_, known)| *known == name).map(|(channel, _)| channel).ok_or_else(|| {
-            D::Error::custom(format_args!("unknown channel `{name}`; give h2c0 to h2c3 or c2h0 to c2h3"))
+            D::Error::custom(format_args!("unknown channel `{name}`; known: h2c0 to h2c3, c2h0 to c2h3"))
         })
     }
 }
