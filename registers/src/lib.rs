@@ -32,6 +32,8 @@ pub mod catalog;
 pub mod cdma;
 pub mod decode;
 pub mod errata;
+#[doc(hidden)]
+pub mod invariant;
 pub mod pci;
 mod quantity;
 mod words;

@@ -28,9 +28,6 @@ impl DeviceId {
     }
 }
 
-/// Default id that Vivado assigns to an UltraScale+ Gen3 x16 design, and that the vendor's scripts search for.
-pub const DEFAULT_DEVICE: DeviceId = DeviceId::xilinx(0x903F);
-
 /// Ids of XDMA designs, as the vendor's Linux driver lists them (`xdma_mod.c`, driver 2025.2).
 ///
 /// This is a hint, not a proof: designers can choose ids freely, and QDMA designs use some of the same by default. Only the identifiers in
@@ -142,10 +139,6 @@ pub const fn default_design(id: DeviceId) -> Option<DefaultDesign> {
 
 /// Size of conventional configuration space in bytes.
 pub const CONFIG_SIZE: u16 = 0x100;
-/// Size of PCI Express configuration space in bytes.
-pub const CONFIG_SIZE_EXTENDED: u16 = 0x1000;
-/// Number of base address registers of a type 0 header.
-pub const BAR_COUNT: u8 = 6;
 
 /// Offsets in the type 0 configuration header.
 pub mod header {
@@ -157,10 +150,6 @@ pub mod header {
     pub const COMMAND: u16 = 0x04;
     /// Status, 16 bits: see [`status`](super::status).
     pub const STATUS: u16 = 0x06;
-    /// Revision id, 8 bits.
-    pub const REVISION_ID: u16 = 0x08;
-    /// Class code, 24 bits.
-    pub const CLASS_CODE: u16 = 0x09;
     /// Header type, 8 bits.
     pub const HEADER_TYPE: u16 = 0x0E;
     /// First base address register, 32 bits each.
@@ -171,8 +160,6 @@ pub mod header {
     pub const SUBSYSTEM_ID: u16 = 0x2E;
     /// Offset of the first capability, 8 bits.
     pub const CAPABILITIES: u16 = 0x34;
-    /// Interrupt line, 8 bits.
-    pub const INTERRUPT_LINE: u16 = 0x3C;
     /// Interrupt pin, 8 bits.
     pub const INTERRUPT_PIN: u16 = 0x3D;
 }
@@ -183,8 +170,6 @@ pub mod command {
     pub const MEMORY_SPACE: u16 = 1 << 1;
     /// The function may send requests: without it no DMA and no message interrupt leaves the card.
     pub const BUS_MASTER: u16 = 1 << 2;
-    /// INTx is disabled.
-    pub const INTERRUPT_DISABLE: u16 = 1 << 10;
 }
 
 /// Bits of the status register.
@@ -215,16 +200,8 @@ pub mod capability {
     pub const POWER_MANAGEMENT: u8 = 0x01;
     /// MSI.
     pub const MSI: u8 = 0x05;
-    /// PCI Express.
-    pub const PCI_EXPRESS: u8 = 0x10;
     /// MSI-X.
     pub const MSIX: u8 = 0x11;
-    /// Advanced error reporting, an extended capability.
-    pub const EXTENDED_AER: u16 = 0x0001;
-    /// Device serial number, an extended capability.
-    pub const EXTENDED_SERIAL_NUMBER: u16 = 0x0003;
-    /// Offset of the first extended capability.
-    pub const EXTENDED_START: u16 = 0x100;
 }
 
 /// The power-management capability.
@@ -235,44 +212,6 @@ pub mod power {
     pub const STATE_MASK: u16 = 0b11;
     /// A power management event is reported; a written 1 clears it.
     pub const PME_STATUS: u16 = 1 << 15;
-    /// A transition from D3hot to D0 does not reset the function.
-    pub const NO_SOFT_RESET: u16 = 1 << 3;
-}
-
-/// The PCI Express capability, offsets from its start.
-pub mod express {
-    /// Device capabilities, 32 bits.
-    pub const DEVICE_CAPABILITIES: u16 = 0x04;
-    /// Device capabilities: function level reset.
-    pub const FUNCTION_LEVEL_RESET: u32 = 1 << 28;
-    /// Device control, 16 bits.
-    pub const DEVICE_CONTROL: u16 = 0x08;
-    /// Device control: relaxed ordering may be requested.
-    pub const RELAXED_ORDERING: u16 = 1 << 4;
-    /// Device control: maximum payload size code, 128 bytes times two to this.
-    pub const MAX_PAYLOAD_SHIFT: u16 = 5;
-    /// Device control: eight-bit tags.
-    pub const EXTENDED_TAG: u16 = 1 << 8;
-    /// Device control: maximum read request size code, 128 bytes times two to this.
-    pub const MAX_READ_REQUEST_SHIFT: u16 = 12;
-    /// Mask of either size code after the shift.
-    pub const SIZE_MASK: u16 = 0b111;
-    /// Device control: starts a function level reset.
-    pub const INITIATE_RESET: u16 = 1 << 15;
-    /// Device status, 16 bits.
-    pub const DEVICE_STATUS: u16 = 0x0A;
-    /// Device status: requests are outstanding.
-    pub const TRANSACTIONS_PENDING: u16 = 1 << 5;
-    /// Link capabilities, 32 bits.
-    pub const LINK_CAPABILITIES: u16 = 0x0C;
-    /// Link status, 16 bits.
-    pub const LINK_STATUS: u16 = 0x12;
-    /// Speed code of link capabilities and link status, bits 3:0: 1 is 2.5 GT/s, 2 is 5, 3 is 8, 4 is 16, 5 is 32.
-    pub const LINK_SPEED_MASK: u16 = 0xF;
-    /// Lane count of link capabilities and link status, bits 9:4.
-    pub const LINK_WIDTH_SHIFT: u16 = 4;
-    /// Mask of the lane count after the shift.
-    pub const LINK_WIDTH_MASK: u16 = 0x3F;
 }
 
 /// The MSI-X capability, offsets from its start.
