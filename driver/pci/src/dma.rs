@@ -224,16 +224,16 @@ impl DmaPool {
             }
         };
         let exhausted = || self.0.exhausted(&state, capacity);
-        let home = state.regions.get(region).and_then(Option::as_ref).ok_or_else(exhausted)?;
+        let origin = state.regions.get(region).and_then(Option::as_ref).ok_or_else(exhausted)?;
         // Free ranges of the region lie inside its memory; this is checked once for the whole lifetime of the allocation.
-        let start = BaseAddress::of(home.memory.view().slice(offset, capacity)?);
+        let start = BaseAddress::of(origin.memory.view().slice(offset, capacity)?);
         // The sum stays inside the region, whose end was checked when it was mapped.
-        let iova = Iova::new(home.iova.get() + offset as u64);
+        let iova = Iova::new(origin.iova.get() + offset as u64);
         state.stats.in_use += 1;
         state.stats.in_use_bytes += capacity;
         Ok(DmaBuffer(Allocation {
             pool: Arc::clone(&self.0),
-            home: AllocationOrigin::Region { number: region },
+            origin: AllocationOrigin::Region { number: region },
             start,
             iova,
             length,
@@ -506,9 +506,9 @@ fn keep_until_exit(memory: SharedMemory) {
 struct Allocation {
     /// Keeps regions mapped, in this process and for the device.
     pool: Arc<Shared>,
-    home: AllocationOrigin,
+    origin: AllocationOrigin,
     /// First of `capacity` bytes, which stay mapped during this value's lifetime: a region of the pool is unmapped only
-    /// when all of it is free, or with the last handle to the pool; memory of a caller is held by `home`.
+    /// when all of it is free, or with the last handle to the pool; memory of a caller is held by `origin`.
     start: BaseAddress,
     iova: Iova,
     /// Bytes in use, at most `capacity`.
@@ -551,7 +551,7 @@ impl Allocation {
         let (iova, length, at) = (self.iova, self.capacity, self.pool.backend.now());
         tracing::error!(target: FAULT_LOG, device = self.pool.backend.name(), %iova, length, %reason, "DMA buffer put into quarantine");
         let mut state = self.pool.lock();
-        match &self.home {
+        match &self.origin {
             AllocationOrigin::Region { number } => {
                 state.stats.in_use -= 1;
                 state.stats.in_use_bytes -= length;
@@ -578,7 +578,7 @@ impl Drop for Allocation {
         if *self.kept.get_mut() || !self.pool.process.is_current() {
             return;
         }
-        let number = match &self.home {
+        let number = match &self.origin {
             AllocationOrigin::Region { number } => *number,
             AllocationOrigin::Caller { .. } => return self.pool.unmap_caller(self.iova, self.capacity),
         };

@@ -89,8 +89,8 @@ impl FreeRanges {
 
     /// Frees `start..=end`. Returns false (and changes nothing) if any of it is free already or not managed.
     pub(crate) fn give(&mut self, start: u64, end: u64) -> bool {
-        let home = self.managed.partition_point(|&(_, last)| last < start);
-        if start > end || !self.managed.get(home).is_some_and(|&(first, last)| first <= start && end <= last)
+        let range = self.managed.partition_point(|&(_, last)| last < start);
+        if start > end || !self.managed.get(range).is_some_and(|&(first, last)| first <= start && end <= last)
         {
             return false;
         }

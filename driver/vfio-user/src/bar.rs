@@ -1,6 +1,7 @@
 //! BARs of a served device: access by messages, and by memory where the server shares it.
 
 use core::ops::Range;
+use fpga_registers::invariant::DebugExpect as _;
 use std::sync::Arc;
 
 use fpga_registers::BarOffset;
@@ -61,7 +62,11 @@ impl Region {
 
     /// Describes an access; a part is at most `most` bytes long, a 32-bit number.
     fn access(&self, offset: u64, length: usize) -> RegionAccess {
-        RegionAccess { offset, region: self.index, count: u32::try_from(length).unwrap_or(u32::MAX) }
+        RegionAccess {
+            offset,
+            region: self.index,
+            count: u32::try_from(length).debug_expect("a part of a message").unwrap_or(u32::MAX),
+        }
     }
 }
 

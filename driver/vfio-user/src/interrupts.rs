@@ -5,6 +5,7 @@
 //! implements.
 
 use core::fmt;
+use fpga_registers::invariant::DebugExpect as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -171,7 +172,7 @@ fn trigger(
 ) -> Result<(), ServerError> {
     let (data, action) = (IrqData::EventFds, IrqAction::Trigger);
     // A message carries far fewer descriptors.
-    let count = u32::try_from(files.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(files.len()).debug_expect("descriptors of one message").unwrap_or(u32::MAX);
     set(link, SetIrqs { data, action, index, start, count }, files)
 }
 

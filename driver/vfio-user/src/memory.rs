@@ -1,5 +1,6 @@
 //! Memory mapped for the device, and the device's access to memory without a file.
 
+use fpga_registers::invariant::DebugExpect as _;
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
@@ -81,7 +82,8 @@ impl Mapped {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
         let mut done = 0;
         self.visit(address, into.len(), DmaAccess::device_reads, |memory, offset, count| {
-            let part = into.get_mut(done..done + count).unwrap_or_default();
+            let part =
+                into.get_mut(done..done + count).debug_expect("parts make up the whole").unwrap_or_default();
             done += count;
             memory.read(offset, part)
         })
@@ -92,7 +94,8 @@ impl Mapped {
         self.visit(address, from.len(), DmaAccess::device_writes, |_, _, _| Ok(()))?;
         let mut done = 0;
         self.visit(address, from.len(), DmaAccess::device_writes, |memory, offset, count| {
-            let part = from.get(done..done + count).unwrap_or_default();
+            let part =
+                from.get(done..done + count).debug_expect("parts make up the whole").unwrap_or_default();
             done += count;
             memory.write(offset, part)
         })
@@ -104,7 +107,8 @@ impl Mapped {
         let outcome = match Request::decode(command, body) {
             Ok(Request::DmaRead(transfer)) => {
                 // At most MAX_DATA, otherwise it would not have been decoded.
-                let mut data = vec![0; usize::try_from(transfer.count).unwrap_or(0)];
+                let mut data =
+                    vec![0; usize::try_from(transfer.count).debug_expect("at most MAX_DATA").unwrap_or(0)];
                 self.read(transfer.address, &mut data)
                     .map(|()| encode_reply(id, &Reply::DmaRead(transfer, &data), out))
             }

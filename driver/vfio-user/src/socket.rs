@@ -6,6 +6,7 @@
 
 use core::mem::MaybeUninit;
 use core::time::Duration;
+use fpga_registers::invariant::DebugExpect as _;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -156,7 +157,8 @@ impl Connection {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match rustix::net::sendmsg(&self.socket, &[IoSlice::new(rest)], &mut control, flags) {
                 Ok(count) => {
-                    rest = rest.get(count..).unwrap_or_default();
+                    rest =
+                        rest.get(count..).debug_expect("at most what was passed is sent").unwrap_or_default();
                     control.clear();
                 }
                 Err(Errno::AGAIN) => self.wait(PollFlags::OUT, deadline).map_err(|error| match error {

@@ -256,7 +256,7 @@ impl RegisteredMemory {
 impl Allocation {
     /// The memory that it lies in, which is not given back to the pool.
     fn host(&self) -> Option<SharedMemory> {
-        match &self.home {
+        match &self.origin {
             AllocationOrigin::Caller { memory } => Some((**memory).clone()),
             AllocationOrigin::Region { number } => {
                 let state = self.pool.lock();

@@ -55,7 +55,7 @@ impl DmaPool {
         let (start, length) = (BaseAddress::of(memory.view()), memory.len());
         Ok(RegisteredMemory::new(Allocation {
             pool: Arc::clone(&self.0),
-            home: AllocationOrigin::Caller { memory: Box::new(memory) },
+            origin: AllocationOrigin::Caller { memory: Box::new(memory) },
             start,
             iova,
             length,

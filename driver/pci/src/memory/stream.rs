@@ -3,6 +3,7 @@
 //! [`std::io::Read`] fills a `&mut [u8]`, which shared memory never is. Files, pipes and sockets do not need one: the kernel copies to and
 //! from the memory itself. Other streams use a buffer: [`Bounced`].
 
+use fpga_registers::invariant::DebugExpect as _;
 use std::fs::File;
 use std::io::{self, Cursor, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::net::TcpStream;
@@ -149,7 +150,8 @@ impl WriteVolatile for Vec<u8> {
     fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
         let start = self.len();
         self.resize(start + from.len(), 0);
-        from.read(0, self.get_mut(start..).unwrap_or_default()).map_err(io::Error::other)?;
+        from.read(0, self.get_mut(start..).debug_expect("resized before").unwrap_or_default())
+            .map_err(io::Error::other)?;
         Ok(from.len())
     }
 }

@@ -4,6 +4,7 @@
 //! assumed; [`info`](super::info) parses the longer ones.
 
 use core::mem::offset_of;
+use fpga_registers::invariant::DebugExpect as _;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
@@ -67,12 +68,12 @@ impl Block {
 
     /// Returns the 32-bit field at `at`.
     pub(super) fn read_u32(&self, at: usize) -> u32 {
-        read_u32(&self.0, at).unwrap_or(0)
+        read_u32(&self.0, at).debug_expect("a field of the structure").unwrap_or(0)
     }
 
     /// Returns the 64-bit field at `at`.
     pub(super) fn read_u64(&self, at: usize) -> u64 {
-        super::info::read_u64(&self.0, at).unwrap_or(0)
+        super::info::read_u64(&self.0, at).debug_expect("a field of the structure").unwrap_or(0)
     }
 }
 

@@ -9,6 +9,7 @@
 //! than all buffers together is discarded in the same way.
 
 use alloc::boxed::Box;
+use fpga_registers::invariant::DebugExpect as _;
 
 use fpga_registers::quantity;
 use fpga_registers::xdma::StreamWriteback;
@@ -176,7 +177,11 @@ impl Packets {
     #[must_use]
     #[inline]
     pub fn length(&self, count: u64) -> u32 {
-        self.lengths.get(index(low32(count) & self.entry_mask)).copied().unwrap_or(0)
+        self.lengths
+            .get(index(low32(count) & self.entry_mask))
+            .debug_expect("a length for each entry")
+            .copied()
+            .unwrap_or(0)
     }
 
     /// Returns the next packet among the `done` completed descriptors; `None` if its end is not among them. `flushed`: the write flush

@@ -20,8 +20,8 @@ impl<T> Ring<T> {
                 CountFault::NotACount { word }
             });
         }
-        let news = self.take(word, self.written_back)?;
-        self.written_back += u64::from(news);
+        let added = self.take(word, self.written_back)?;
+        self.written_back += u64::from(added);
         let step = self.written_back.saturating_sub(self.completed);
         self.completed += step;
         Ok(low32(step))

@@ -1,6 +1,7 @@
 //! Posting: selection of descriptors, blocks and control words.
 
 use alloc::boxed::Box;
+use fpga_registers::invariant::DebugExpect as _;
 
 use fpga_registers::xdma::{DescriptorControl, Direction};
 use fpga_registers::{CardAddr, Iova};
@@ -158,7 +159,11 @@ impl<T> Ring<T> {
         // A block never wraps, so its entries are consecutive.
         let at = low32(from) & self.entry_mask;
         let count = low32(to.saturating_sub(from));
-        let entries = self.staged_entries.get(index(at)..index(at + count)).unwrap_or_default();
+        let entries = self
+            .staged_entries
+            .get(index(at)..index(at + count))
+            .debug_expect("a block does not wrap")
+            .unwrap_or_default();
         // For the descriptor at `from`: the descriptors after its successor, within the block.
         let mut left = block_end - from;
         for (at, staged) in (at..).zip(entries) {
@@ -175,7 +180,7 @@ impl<T> Ring<T> {
         if self.single_descriptor_blocks {
             PLAIN
         } else {
-            self.templates.get(index(at)).copied().unwrap_or(PLAIN)
+            self.templates.get(index(at)).debug_expect("a template for each entry").copied().unwrap_or(PLAIN)
         }
     }
 
@@ -344,5 +349,7 @@ pub(super) fn templates(config: &RingConfig) -> Box<[u64]> {
 
 /// Number of descriptors of `first..end` after the first; blocks hold at most 64.
 fn extra(first: u64, end: u64) -> u8 {
-    u8::try_from(end.saturating_sub(first).saturating_sub(1)).unwrap_or(0)
+    u8::try_from(end.saturating_sub(first).saturating_sub(1))
+        .debug_expect("a block has at most 64 descriptors")
+        .unwrap_or(0)
 }

@@ -31,8 +31,6 @@ pub mod irq_flags {
     pub const MASKABLE: u32 = 1 << 1;
     /// Masks itself when it has been raised.
     pub const AUTOMASKED: u32 = 1 << 2;
-    /// The number of enabled interrupts cannot grow: all must be disabled before more are enabled.
-    pub const NORESIZE: u32 = 1 << 3;
 }
 
 /// Capability ids of regions, `linux/vfio.h`.

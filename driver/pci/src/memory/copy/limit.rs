@@ -2,6 +2,7 @@
 
 use core::sync::atomic::AtomicU8;
 use core::time::Duration;
+use fpga_registers::invariant::DebugExpect as _;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -42,8 +43,16 @@ impl CopyLimit {
         };
         let (mut plain, plain_skip) = mapped(set)?;
         let (mut target, target_skip) = mapped(set)?;
-        let plain = plain.get_mut(plain_skip..).and_then(|bytes| bytes.get_mut(..set)).unwrap_or_default();
-        let target = target.get_mut(target_skip..).and_then(|bytes| bytes.get_mut(..set)).unwrap_or_default();
+        let plain = plain
+            .get_mut(plain_skip..)
+            .and_then(|bytes| bytes.get_mut(..set))
+            .debug_expect("the mapping includes its alignment")
+            .unwrap_or_default();
+        let target = target
+            .get_mut(target_skip..)
+            .and_then(|bytes| bytes.get_mut(..set))
+            .debug_expect("the mapping includes its alignment")
+            .unwrap_or_default();
         // Pages that were never written would all be one page of zeros.
         source.fill(0, set, 1)?;
         plain.fill(2);
