@@ -18,6 +18,7 @@ use fpga_card::{DmaFault, DmaPart, DmaSpace};
 use fpga_pci::memory::{Span, gather, page_kind, scatter};
 use fpga_pci::{DmaAccess, DmaMapError, OsError, SharedMemory, SharedSlice};
 use fpga_registers::Iova;
+use fpga_registers::invariant::DebugExpect as _;
 use reuse::ReuseTracker;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -505,7 +506,7 @@ impl DmaSpace for DmaMap {
                     continue;
                 }
             }
-            let into = memory.get_mut(part.range()).unwrap_or_default();
+            let into = memory.get_mut(part.range()).debug_expect("a part of the memory").unwrap_or_default();
             self.read(part.at, into).map_err(|fault| (done, fault))?;
             done += 1;
         }
@@ -532,7 +533,7 @@ impl DmaSpace for DmaMap {
                     continue;
                 }
             }
-            let from = memory.get(part.range()).unwrap_or_default();
+            let from = memory.get(part.range()).debug_expect("a part of the memory").unwrap_or_default();
             self.write(part.at, from).map_err(|fault| (done, fault))?;
             done += 1;
         }

@@ -1,6 +1,12 @@
 //! The whole card: configuration space, BARs, engines, and the order in which they work.
 //!
-//! This file is longer than most, because that order is one sequence: reset, register accesses and steps of the engines refer to each other.
+//! What only cards with a design have is in `design.rs`; direct accesses and fault hooks, which no software has, are in `hooks.rs`.
+
+mod design;
+mod error;
+mod hooks;
+
+pub use error::{CardError, NoSuchAddress};
 
 use crate::bars::{DwordAccess, read_dwords, write_dwords, write_strobed};
 use crate::cdma::Cdma;
@@ -8,9 +14,8 @@ use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::USER_INTERRUPTS;
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::{CardDescription, LinkRate};
-use crate::design::{Design, DesignAccess, LoadedDescriptor, Requester};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
-use crate::fault_plan::{Plan, StreamWritebackFault};
+use crate::fault_plan::Plan;
 use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::interrupt_messages::DeliveryContext;
@@ -22,10 +27,8 @@ use crate::stream::Streams;
 use crate::validate::Problem;
 use crate::xdma::Xdma;
 use fpga_firmware::generated::{self as contract, PacketKind};
-use fpga_protocol::receiver::ReceiverConfigError;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
-use std::sync::{Arc, Weak};
 
 /// Whether the card answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,99 +111,6 @@ impl Card {
             presence: Liveness::Present,
             description,
         })
-    }
-
-    /// Builds the described card with `design` behind its AXI ports: all card addresses, and all of the user BAR. The network interface and
-    /// the copy engine of the description are not there.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn with_design(description: CardDescription, design: Arc<dyn Design>) -> Result<Self, CardError> {
-        let mut card = Self::new(description)?;
-        card.space.set_design(design, false);
-        Ok(card)
-    }
-
-    /// Builds the described card with `design` beyond it: behind the card addresses that are neither in the description's memory nor in its
-    /// transmit windows, and behind the user BAR beyond the registers of the network interface and the copy engine. Requests of the copy engine
-    /// block at a design, as [`AxiAccess`](crate::AxiAccess) of [`Unit::Xdma`](crate::Unit::Xdma).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn with_design_beyond(
-        description: CardDescription,
-        design: Arc<dyn Design>,
-    ) -> Result<Self, CardError> {
-        let mut card = Self::new(description)?;
-        card.space.set_design(design, true);
-        Ok(card)
-    }
-
-    /// Whether a design answers at the card's AXI ports.
-    #[must_use]
-    pub fn has_design(&self) -> bool {
-        self.space.design().is_some()
-    }
-
-    /// Wakes the channels that wait for a response of the design. Call it when [`Design::outcome`] has a result that it did not have before.
-    pub fn wake_channels(&mut self) {
-        self.turns.awake |= self.all_channels();
-    }
-
-    /// Builds channel `unit` with a descriptor bypass port (PG195): its descriptors come from user logic, and it fetches none. Returns
-    /// whether the channel exists.
-    pub fn set_descriptor_bypass(&mut self, unit: Unit) -> bool {
-        self.xdma.set_bypass(unit)
-    }
-
-    /// Channels whose bypass port is ready: H2C in bits 3:0, C2H in 7:4. Software must have set Run, and 8 descriptors fit.
-    #[must_use]
-    pub fn bypass_ready(&self) -> u32 {
-        self.xdma.takes_descriptors()
-    }
-
-    /// Loads a descriptor at the bypass port of channel `unit`. Returns `false` and ignores it if the port is not ready.
-    pub fn load_descriptor(&mut self, unit: Unit, descriptor: &LoadedDescriptor) -> bool {
-        self.turns.awake |= self.all_channels();
-        self.xdma.load(unit, descriptor)
-    }
-
-    /// Returns the access of `length` bytes at `offset` of BAR `bar` if the design answers it. It can last, so the
-    /// caller makes it without the card, and reports it by [`note_design_access`](Self::note_design_access). Other accesses are made by
-    /// [`bar_read`](Self::bar_read) and [`bar_write`](Self::bar_write).
-    #[must_use]
-    pub fn design_access(&self, bar: u8, offset: u64, length: usize) -> Option<DesignAccess> {
-        let is_answered = || !self.description.quirks.silent_user_bar;
-        let design = self.space.shared_design()?;
-        let role = self.decode(bar, offset, length)?;
-        if self.is_removed() || role == BarRole::User && !is_answered() {
-            return None;
-        }
-        if self.space.is_design_beyond() && (role == BarRole::Bypass || !self.is_register_of_design(offset)) {
-            return None;
-        }
-        let base = self.description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address);
-        DesignAccess::new(design, role, offset, base)
-    }
-
-    /// Whether the register at `offset` of the user BAR is the design's.
-    fn is_register_of_design(&self, offset: u64) -> bool {
-        let own = u64::from(contract::USER_BAR_MIN_SIZE);
-        self.has_design() && (!self.space.is_design_beyond() || offset >= own)
-    }
-
-    /// Names the program whose accesses the design answers ([`Design::set_requester`]).
-    pub fn set_requester(&self, requester: Weak<dyn Requester>) {
-        if let Some(design) = self.space.design() {
-            design.set_requester(requester);
-        }
-    }
-
-    /// Counts and logs an access that was made by [`design_access`](Self::design_access).
-    pub fn note_design_access(&mut self, bar: u8, offset: u64, bytes: &[u8], write: bool) {
-        let count = if write { &mut self.counters.mmio_writes } else { &mut self.counters.mmio_reads };
-        *count += access_count(bytes.len());
-        self.record(AccessTarget::Bar(bar), offset, bytes, write);
     }
 
     /// Description that the card was built from.
@@ -551,93 +461,6 @@ impl Card {
         self.config.set_command(memory, bus_master);
     }
 
-    /// Reads card memory directly, without an access by software.
-    ///
-    /// # Errors
-    /// [`NoSuchAddress`] names the first address without memory.
-    pub fn peek(&self, at: CardAddr, into: &mut [u8]) -> Result<(), NoSuchAddress> {
-        self.space.read(at, into).map_err(|(_, at)| NoSuchAddress { at })
-    }
-
-    /// Writes card memory directly, without an access by software. A write to a commit word still starts the transmission.
-    ///
-    /// # Errors
-    /// [`NoSuchAddress`] names the first address without memory; the bytes before it are written.
-    pub fn poke(&mut self, at: CardAddr, from: &[u8]) -> Result<(), NoSuchAddress> {
-        self.space.write(at, from).map_err(|(_, at)| NoSuchAddress { at })
-    }
-
-    /// Counters of the card.
-    #[must_use]
-    pub const fn counters(&self) -> &CardCounters {
-        &self.counters
-    }
-
-    /// Sets all counters to zero.
-    pub fn clear_counters(&mut self) {
-        self.counters = CardCounters::default();
-    }
-
-    /// Number of 64 KiB pages of card memory that were written at least once.
-    #[must_use]
-    pub const fn resident_pages(&self) -> usize {
-        self.space.resident_pages()
-    }
-
-    /// Faults of the engines, including those that no status bit shows.
-    #[must_use]
-    pub const fn faults(&self) -> &FaultLog {
-        &self.faults
-    }
-
-    /// Replaces the access log; returns the old one.
-    pub fn set_access_log(&mut self, log: AccessLog) -> AccessLog {
-        std::mem::replace(&mut self.log, log)
-    }
-
-    /// The access log.
-    #[must_use]
-    pub const fn access_log(&self) -> &AccessLog {
-        &self.log
-    }
-
-    /// Fault hook: `length` bytes of card address space at `at` answer SLVERR from now on. A length of 0 ends it.
-    pub fn poison(&mut self, at: CardAddr, length: u64) {
-        self.space.poison(at, length);
-    }
-
-    /// Fault hook: `length` bytes of card address space at `at` never answer from now on. A length of 0 ends it. An engine that accesses
-    /// them hangs. It stays busy until the card is reset, whatever software does and even if the range answers again. The bypass BAR reads
-    /// all ones there.
-    pub fn silence(&mut self, at: CardAddr, length: u64) {
-        self.space.silence(at, length);
-    }
-
-    /// Fault hook: every completed-descriptor count that the card reports (register and write-back) has this value. Tests how software
-    /// handles an impossible count. `None` ends it.
-    pub fn override_completed_count(&mut self, count: Option<u32>) {
-        self.plan.override_count(count);
-    }
-
-    /// Fault hook: sets whether the stream port behind H2C channel `channel` accepts data (TREADY). While it does not, the channel stalls
-    /// and stays busy whatever software does.
-    pub fn set_stream_ready(&mut self, channel: u8, ready: bool) {
-        self.streams.set_ready(channel, ready);
-        self.turns.awake |= self.all_channels();
-    }
-
-    /// Puts `bytes` into the stream port of C2H channel `channel`, as user logic would. With `end`, the last byte ends its packet. Returns
-    /// the number of bytes that were accepted (0 on a memory-mapped build). The packet ends only if all bytes were accepted.
-    pub fn push_stream(&mut self, channel: u8, bytes: &[u8], end: bool) -> usize {
-        self.turns.awake |= self.all_channels();
-        self.streams.push(channel.into(), bytes, end)
-    }
-
-    /// Fault hook: sets the fault in the metadata that C2H stream channels write back from now on. `None` ends it.
-    pub fn break_stream_writeback(&mut self, fault: Option<StreamWritebackFault>) {
-        self.plan.break_metadata(fault);
-    }
-
     fn decode(&self, bar: u8, offset: u64, length: usize) -> Option<BarRole> {
         let layout = self.config.bars().iter().find(|layout| layout.index == bar)?;
         let end = offset.checked_add(length as u64)?;
@@ -728,48 +551,6 @@ impl Card {
             self.log.record(&Access { time: self.now, target, offset, length: bytes.len(), write, value });
         }
     }
-}
-
-/// Error of building a card.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CardError {
-    /// A value of the description is invalid.
-    #[error("key `{}`: {_0}", _0.key())]
-    Description(Problem),
-    /// The operating system refuses to map card memory of this size.
-    #[error(
-        "key `memory.size`: cannot map {size:#x} bytes ({reason}), which may exceed the address space limit of this process"
-    )]
-    Memory {
-        /// Bytes requested.
-        size: u64,
-        /// Error of the operating system.
-        reason: std::io::ErrorKind,
-    },
-    /// The receiver cannot be built with these sizes.
-    #[error("section `ni`: {_0}")]
-    Receiver(ReceiverConfigError),
-}
-
-impl From<ReceiverConfigError> for CardError {
-    fn from(error: ReceiverConfigError) -> Self {
-        Self::Receiver(error)
-    }
-}
-
-impl From<Problem> for CardError {
-    fn from(error: Problem) -> Self {
-        Self::Description(error)
-    }
-}
-
-/// Card address without memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("card address {at} is outside card memory and the transmit windows of the card description")]
-pub struct NoSuchAddress {
-    /// The address.
-    pub at: CardAddr,
 }
 
 const fn axi_kind(error: AxiError) -> FaultKind {

@@ -1,6 +1,7 @@
 //! Host interface of the card: memory by IOVA, interrupts, error messages.
 
 use fpga_registers::Iova;
+use fpga_registers::invariant::DebugExpect as _;
 
 /// Host memory as the card reaches it through the IOMMU.
 ///
@@ -19,14 +20,14 @@ pub trait DmaSpace {
     /// [`DmaFault`] at the first byte that the card may not write; the bytes before it were written.
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault>;
 
-    /// [`read`](Self::read) of every part, in order. For kilobytes of data, which an implementation may be able to move in bulk. Parts
-    /// outside `memory` have no bytes there.
+    /// [`read`](Self::read) of every part, in order. For kilobytes of data, which an implementation may be able to move in bulk. Every part
+    /// lies inside `memory`.
     ///
     /// # Errors
     /// The index of the first part that fails, and its fault. The parts before it were copied, those after it were not tried.
     fn read_parts(&mut self, parts: &[DmaPart], memory: &mut [u8]) -> Result<(), (usize, DmaFault)> {
         parts.iter().enumerate().try_for_each(|(index, part)| {
-            let into = memory.get_mut(part.range()).unwrap_or_default();
+            let into = memory.get_mut(part.range()).debug_expect("a part of the memory").unwrap_or_default();
             self.read(part.at, into).map_err(|fault| (index, fault))
         })
     }
@@ -37,7 +38,7 @@ pub trait DmaSpace {
     /// As for [`read_parts`](Self::read_parts).
     fn write_parts(&mut self, parts: &[DmaPart], memory: &[u8]) -> Result<(), (usize, DmaFault)> {
         parts.iter().enumerate().try_for_each(|(index, part)| {
-            let from = memory.get(part.range()).unwrap_or_default();
+            let from = memory.get(part.range()).debug_expect("a part of the memory").unwrap_or_default();
             self.write(part.at, from).map_err(|fault| (index, fault))
         })
     }

@@ -8,6 +8,7 @@ use crate::fault_log::Unit;
 use crate::hooks::{AxiError, Hooks, range};
 use crate::memory::{FlatMemory, PAGE, Written};
 use fpga_registers::CardAddr;
+use fpga_registers::invariant::DebugExpect as _;
 use std::fmt;
 use std::sync::Arc;
 
@@ -333,17 +334,20 @@ impl CardSpace {
             let count = match (place, &self.design) {
                 (MemoryLocation::Design, Some(design)) => {
                     let count = most.min(PAGE);
-                    let into = rest.get_mut(..count).unwrap_or_default();
+                    let into = rest.get_mut(..count).debug_expect("at most the rest").unwrap_or_default();
                     design.read(outside_channels(at), into).map_err(|error| (axi_error(error), at))?;
                     count
                 }
                 _ => {
                     let from = self.bytes_at(place, most).ok_or((AxiError::Decode, at))?;
-                    rest.get_mut(..from.len()).unwrap_or_default().copy_from_slice(from);
+                    rest.get_mut(..from.len())
+                        .debug_expect("at most the rest")
+                        .unwrap_or_default()
+                        .copy_from_slice(from);
                     from.len()
                 }
             };
-            rest = rest.get_mut(count..).unwrap_or_default();
+            rest = rest.get_mut(count..).debug_expect("at most the rest").unwrap_or_default();
             at = advance(at, count as u64);
         }
         Ok(())
@@ -368,11 +372,11 @@ impl CardSpace {
         while !rest.is_empty() {
             let filled = self.fill(at, rest.len(), |into| {
                 let count = into.len();
-                into.copy_from_slice(rest.get(..count).unwrap_or_default());
+                into.copy_from_slice(rest.get(..count).debug_expect("at most the rest").unwrap_or_default());
                 Ok::<(), core::convert::Infallible>(())
             });
             let Ok(count) = filled.map_err(|error| (error, at))?;
-            rest = rest.get(count..).unwrap_or_default();
+            rest = rest.get(count..).debug_expect("at most the rest").unwrap_or_default();
             at = advance(at, count as u64);
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::dma::blocks::SLOTS;
 use core::fmt;
 use fpga_pci::{DmaAccess, OsError, SharedMemory};
 use fpga_registers::Iova;
+use fpga_registers::invariant::DebugExpect as _;
 use rustix::fs::{FileType, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
@@ -265,7 +266,7 @@ impl Backings {
 
     /// Removes one use; the last one releases the memory.
     pub(crate) fn release(&mut self, number: u32) {
-        let Some(slot) = self.slot_mut(number) else { return };
+        let Some(slot) = self.slot_mut(number).debug_expect("a backing in use") else { return };
         slot.uses -= 1;
         if slot.uses > 0 {
             return;

@@ -4,6 +4,7 @@
 //! be shorter. One call receives many datagrams, and datagrams that the system has merged (UDP receive offload). Both depend on the
 //! system: without them a call sends or receives one datagram, with the same result.
 
+use fpga_registers::invariant::DebugExpect as _;
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use std::io::{ErrorKind, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -156,7 +157,7 @@ impl ReceiveBatch {
     /// Bytes of a datagram, until the next one is taken.
     pub(super) fn bytes(&self, received: Received) -> &[u8] {
         let end = received.start.saturating_add(received.length);
-        self.buffers.get(received.start..end).unwrap_or_default()
+        self.buffers.get(received.start..end).debug_expect("a datagram of the batch").unwrap_or_default()
     }
 
     /// Receives the datagrams that have arrived. Returns `false` if there are none.

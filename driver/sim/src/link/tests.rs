@@ -51,19 +51,19 @@ fn udp_link_learns_node_from_first_frame() {
 #[test]
 fn udp_link_invalid_datagram_is_counted_and_dropped() {
     let (mut first, mut second) = pair();
-    let stranger = UdpSocket::bind(loopback()).unwrap();
+    let unknown_peer = UdpSocket::bind(loopback()).unwrap();
     let mut good = Vec::new();
     wrapper::wrap(&frame(LOCAL_NODE, REMOTE_NODE, 3), &mut good).unwrap();
     // Not its peer.
-    stranger.send_to(&good, second.local()).unwrap();
+    unknown_peer.send_to(&good, second.local()).unwrap();
     // To the link that accepts any sender: invalid, too long, for another node, and from itself.
     for bytes in [&b""[..], b"hello", &good[..20], &[0; 1500]] {
-        stranger.send_to(bytes, first.local()).unwrap();
+        unknown_peer.send_to(bytes, first.local()).unwrap();
     }
     for (source, destination) in [(REMOTE_NODE, NodeId::new(9)), (LOCAL_NODE, LOCAL_NODE)] {
         let mut bytes = Vec::new();
         wrapper::wrap(&frame(source, destination, 0), &mut bytes).unwrap();
-        stranger.send_to(&bytes, first.local()).unwrap();
+        unknown_peer.send_to(&bytes, first.local()).unwrap();
     }
     // The last one is valid: the others came before it.
     second.send(&frame(REMOTE_NODE, LOCAL_NODE, 4));

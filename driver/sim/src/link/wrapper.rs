@@ -52,13 +52,13 @@ pub enum WrapperError {
     },
     /// The length in the wrapper differs from the datagram's.
     #[error(
-        "the wrapper's length field is {said}, but {found} follow",
-        said = quantity(*said, "byte"),
+        "the wrapper's length field is {stated}, but {found} follow",
+        stated = quantity(*stated, "byte"),
         found = quantity(*found, "byte"),
     )]
     Length {
         /// Length in the wrapper.
-        said: usize,
+        stated: usize,
         /// Actual length.
         found: usize,
     },
@@ -122,9 +122,9 @@ pub(super) fn unwrap(datagram: &[u8]) -> Result<Nodes, WrapperError> {
     if (version, reserved) != (VERSION, 0) {
         return Err(WrapperError::Version { version, reserved });
     }
-    let said = usize::from(u16::from_le_bytes([l0, l1]));
-    if said != frame.len() {
-        return Err(WrapperError::Length { said, found: frame.len() });
+    let stated = usize::from(u16::from_le_bytes([l0, l1]));
+    if stated != frame.len() {
+        return Err(WrapperError::Length { stated, found: frame.len() });
     }
     let wrapper = nodes(head, 8, 12).ok_or(too_short)?;
     let inner = nodes(frame, SOURCE_AT, DESTINATION_AT).ok_or(too_short)?;
@@ -171,7 +171,7 @@ mod tests {
             assert!(unwrap(&datagram[..end]).is_err(), "cut at {end}");
         }
         let longer: Vec<u8> = datagram.iter().copied().chain([0]).collect();
-        assert_eq!(unwrap(&longer), Err(WrapperError::Length { said: 19, found: 20 }));
+        assert_eq!(unwrap(&longer), Err(WrapperError::Length { stated: 19, found: 20 }));
         assert!(unwrap(&wrapped(&frame(u32::MAX, 4, &[]))).is_err());
         assert!(unwrap(&wrapped(&frame(4, u32::MAX, &[]))).is_err());
     }

@@ -5,6 +5,7 @@ use crate::in_flight::{CAPACITY, FramesInFlight, Sent};
 use fpga_pci::lock;
 use fpga_protocol::time::Nanos;
 use fpga_registers::bytes::u32_at;
+use fpga_registers::invariant::DebugExpect as _;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -232,7 +233,9 @@ impl Wire {
     /// Disconnects a partition.
     pub(super) fn leave(&self, number: usize, traffic: &mut Traffic) {
         let mut state = lock(&self.state);
-        let Some(member) = state.members.get_mut(number) else { return };
+        let Some(member) = state.members.get_mut(number).debug_expect("a partition of the wire") else {
+            return;
+        };
         member.take(traffic);
         (member.present, member.arrived) = (false, false);
         if state.is_complete() {

@@ -5,6 +5,7 @@ use crate::signals::Kind;
 use crate::state::{CardFailure, Slot};
 use fpga_card::Card;
 use fpga_card::config_space::CONFIG_SIZE;
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_vfio_user::wire::{IrqInfo, irq, irq_flags, region};
 
 /// Offsets in a type-0 header (PCI Local Bus 3.0, section 6.1).
@@ -45,9 +46,16 @@ pub(super) fn read(slot: &mut Slot, index: u32, offset: u64, into: &mut [u8]) {
     match slot.failure {
         CardFailure::Gone => into.fill(0xFF),
         CardFailure::AllOnes if !config => into.fill(0xFF),
-        _ if config => card.config_read(u16::try_from(offset).unwrap_or(u16::MAX), into),
+        _ if config => card.config_read(
+            u16::try_from(offset).debug_expect("an access inside the region").unwrap_or(u16::MAX),
+            into,
+        ),
         _ if index == region::ROM => card.rom_read(offset, into),
-        _ => card.bar_read(u8::try_from(index).unwrap_or(u8::MAX), offset, into),
+        _ => card.bar_read(
+            u8::try_from(index).debug_expect("a region that exists").unwrap_or(u8::MAX),
+            offset,
+            into,
+        ),
     }
     observe(slot, index, offset, into, false);
 }
@@ -55,7 +63,7 @@ pub(super) fn read(slot: &mut Slot, index: u32, offset: u64, into: &mut [u8]) {
 /// Reports an access of a BAR to the slot's observer.
 pub(super) fn observe(slot: &Slot, index: u32, offset: u64, data: &[u8], is_write: bool) {
     if index < region::ROM {
-        let bar = u8::try_from(index).unwrap_or(u8::MAX);
+        let bar = u8::try_from(index).debug_expect("a region that exists").unwrap_or(u8::MAX);
         slot.host.observe(&if is_write {
             HostEvent::BarWrite { bar, offset, data }
         } else {
@@ -73,9 +81,17 @@ pub(super) fn write(slot: &mut Slot, index: u32, offset: u64, from: &[u8]) {
     }
     observe(slot, index, offset, from, true);
     if config {
-        slot.card.config_write(u16::try_from(offset).unwrap_or(u16::MAX), from);
+        slot.card.config_write(
+            u16::try_from(offset).debug_expect("an access inside the region").unwrap_or(u16::MAX),
+            from,
+        );
     } else {
-        slot.card.bar_write(u8::try_from(index).unwrap_or(u8::MAX), offset, from, &mut slot.host);
+        slot.card.bar_write(
+            u8::try_from(index).debug_expect("a region that exists").unwrap_or(u8::MAX),
+            offset,
+            from,
+            &mut slot.host,
+        );
     }
 }
 

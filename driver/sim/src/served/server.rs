@@ -31,7 +31,7 @@ const EXCESS_CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 const BUSY_REPLY_DELAY: Duration = Duration::from_millis(200);
 /// Maximum number of messages that a disconnected client has sent and that are handled before the next client is answered that the card is
 /// busy.
-const LAST_WORDS: usize = 1024;
+const MAX_FINAL_MESSAGES: usize = 1024;
 /// Maximum time for the first message of a client that is refused for other reasons: it sends one at once.
 const REFUSAL: Duration = Duration::from_millis(500);
 /// Pause after a client could not be accepted (no free file descriptors), before the next attempt.
@@ -281,7 +281,7 @@ impl CardServer {
         network.stop_virtual_time();
         let alarm = Arc::new(ServerAlarm::new(network.now()).map_err(|error| self.alarm_error(error))?);
         network.add_alarm(&alarm);
-        let (mut client, mut stranger): (Option<Client>, Option<ExcessClient>) = (None, None);
+        let (mut client, mut excess): (Option<Client>, Option<ExcessClient>) = (None, None);
         let (mut buffers, mut pause) = (MessageBuffers::default(), false);
         if let Some(socket) = self.accepted.take() {
             self.counts.connections += 1;
@@ -298,7 +298,7 @@ impl CardServer {
             let rest = [
                 rest,
                 silent,
-                stranger.as_ref().map(ExcessClient::remaining_time),
+                excess.as_ref().map(ExcessClient::remaining_time),
                 pause.then_some(ACCEPT_PAUSE),
             ];
             let rest = rest.into_iter().flatten().min();
@@ -306,7 +306,7 @@ impl CardServer {
                 stop.as_fd(),
                 (link.as_ref(), &alarm),
                 client.as_ref(),
-                stranger.as_ref(),
+                excess.as_ref(),
                 !pause,
                 rest,
             )?;
@@ -335,42 +335,14 @@ impl CardServer {
                 );
                 self.end(client.take());
             }
-            if ready.stranger
-                || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= EXCESS_CLIENT_TIMEOUT)
-            {
-                // Messages that the client sent before it disconnected come first; they may end that connection.
-                self.serve_client(&mut client, &mut buffers, LAST_WORDS);
-                if client.as_ref().is_some_and(|client| !client.session.is_negotiated()) && ready.stranger {
-                    self.counts.broken_connections += 1;
-                    log_limited!(
-                        self.log,
-                        WARN,
-                        "the connection ends: the client sent nothing, and another client sent a message"
-                    );
-                    self.end(client.take());
-                }
-                if client.is_some() {
-                    self.reject_client(stranger.take(), &mut buffers);
-                }
+            if ready.excess || excess.as_ref().is_some_and(|it| it.since.elapsed() >= EXCESS_CLIENT_TIMEOUT) {
+                self.end_or_reject(&mut client, &mut excess, ready.excess, &mut buffers);
             }
             if ready.listener {
-                self.serve_client(&mut client, &mut buffers, LAST_WORDS);
-                match self.listener.as_ref().map(Listener::accept).transpose().map(Option::flatten) {
-                    Ok(None) => {}
-                    Err(error) => {
-                        log_limited!(self.log, WARN, %error, "a client could not be accepted");
-                        pause = true;
-                    }
-                    // Of several excess clients only the last one is answered; the others see the end of their connections.
-                    Ok(Some(socket)) => {
-                        self.counts.turned_away += u64::from(stranger.is_some());
-                        let connection = Connection::new(socket).with_stop(Arc::clone(&stopped));
-                        stranger = Some(ExcessClient { connection, since: Instant::now() });
-                    }
-                }
+                pause = !self.accept(&mut client, &mut excess, &stopped, &mut buffers);
             }
             if client.is_none()
-                && let Some(ExcessClient { connection, .. }) = stranger.take()
+                && let Some(ExcessClient { connection, .. }) = excess.take()
             {
                 self.counts.connections += 1;
                 log_limited!(self.log, INFO, "a client connected");
@@ -390,13 +362,63 @@ impl CardServer {
         Ok(self.live.get())
     }
 
+    /// Handles an excess client that has sent a message (`has_sent`) or has waited long enough: it takes the place of a client that has sent
+    /// nothing, or is rejected.
+    fn end_or_reject(
+        &mut self,
+        client: &mut Option<Client>,
+        excess: &mut Option<ExcessClient>,
+        has_sent: bool,
+        buffers: &mut MessageBuffers,
+    ) {
+        // Messages that the client sent before it disconnected come first; they may end that connection.
+        self.serve_client(client, buffers, MAX_FINAL_MESSAGES);
+        if client.as_ref().is_some_and(|client| !client.session.is_negotiated()) && has_sent {
+            self.counts.broken_connections += 1;
+            log_limited!(
+                self.log,
+                WARN,
+                "the connection ends: the client sent nothing, and another client sent a message"
+            );
+            self.end(client.take());
+        }
+        if client.is_some() {
+            self.reject_client(excess.take(), buffers);
+        }
+    }
+
+    /// Accepts a connection as excess client. Returns `false` if the system refuses it.
+    fn accept(
+        &mut self,
+        client: &mut Option<Client>,
+        excess: &mut Option<ExcessClient>,
+        stopped: &Arc<OwnedFd>,
+        buffers: &mut MessageBuffers,
+    ) -> bool {
+        self.serve_client(client, buffers, MAX_FINAL_MESSAGES);
+        match self.listener.as_ref().map(Listener::accept).transpose().map(Option::flatten) {
+            Ok(None) => {}
+            Err(error) => {
+                log_limited!(self.log, WARN, %error, "a client could not be accepted");
+                return false;
+            }
+            // Of several excess clients only the last one is answered; the others see the end of their connections.
+            Ok(Some(socket)) => {
+                self.counts.turned_away += u64::from(excess.is_some());
+                let connection = Connection::new(socket).with_stop(Arc::clone(stopped));
+                *excess = Some(ExcessClient { connection, since: Instant::now() });
+            }
+        }
+        true
+    }
+
     /// Waits at most `rest` until there is something to do.
     fn wait(
         &self,
         stop: impl AsFd,
         (link, alarm): (Option<&LinkEvents>, &ServerAlarm),
         client: Option<&Client>,
-        stranger: Option<&ExcessClient>,
+        excess: Option<&ExcessClient>,
         listen: bool,
         rest: Option<Duration>,
     ) -> Result<ReadySources, ServeError> {
@@ -409,7 +431,7 @@ impl CardServer {
         let client_fd = client.map_or(unused, |client| client.peer.as_fd());
         let kept_fd = client.map_or(unused, |client| client.peer.arrived());
         let line_fd = client.and_then(|client| client.session.line_unmask());
-        let stranger_fd = stranger.map_or(unused, |stranger| stranger.connection.as_fd());
+        let excess_fd = excess.map_or(unused, |excess| excess.connection.as_fd());
         // The card's own work: the wait ends, and the simulated network does it.
         let link_fd = link.map_or(unused, AsFd::as_fd);
         let mut poll = [
@@ -418,7 +440,7 @@ impl CardServer {
             PollFd::from_borrowed_fd(client_fd, flags(client.is_some())),
             PollFd::from_borrowed_fd(kept_fd, flags(client.is_some())),
             PollFd::from_borrowed_fd(line_fd.unwrap_or(unused), flags(line_fd.is_some())),
-            PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some_and(ExcessClient::has_waited))),
+            PollFd::from_borrowed_fd(excess_fd, flags(excess.is_some_and(ExcessClient::has_waited))),
             PollFd::from_borrowed_fd(link_fd, flags(link.is_some())),
             PollFd::from_borrowed_fd(alarm.as_fd(), PollFlags::IN),
         ];
@@ -427,14 +449,13 @@ impl CardServer {
             Err(Errno::INTR) => return Ok(ReadySources::default()),
             Err(errno) => return Err(self.wait_error(errno.into())),
         }
-        let [stop, listener, socket, kept, line, stranger_ready, ..] =
-            poll.map(|fd| !fd.revents().is_empty());
+        let [stop, listener, socket, kept, line, excess_ready, ..] = poll.map(|fd| !fd.revents().is_empty());
         Ok(ReadySources {
             stop,
             listener: listener && listen,
             client: (socket || kept) && client.is_some(),
             line: line && line_fd.is_some(),
-            stranger: stranger_ready && stranger.is_some_and(ExcessClient::has_waited),
+            excess: excess_ready && excess.is_some_and(ExcessClient::has_waited),
         })
     }
 
@@ -508,8 +529,8 @@ impl CardServer {
     }
 
     /// Replies to the first message of an excess client, if it has arrived.
-    fn reject_client(&mut self, stranger: Option<ExcessClient>, buffers: &mut MessageBuffers) {
-        let Some(ExcessClient { connection, .. }) = stranger else { return };
+    fn reject_client(&mut self, excess: Option<ExcessClient>, buffers: &mut MessageBuffers) {
+        let Some(ExcessClient { connection, .. }) = excess else { return };
         self.counts.turned_away += 1;
         log_limited!(
             self.log,
@@ -546,5 +567,5 @@ struct ReadySources {
     listener: bool,
     client: bool,
     line: bool,
-    stranger: bool,
+    excess: bool,
 }

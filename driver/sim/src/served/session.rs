@@ -13,6 +13,7 @@ use fpga_card::{DesignAccess, Requester};
 use fpga_pci::{DmaAccess, InterruptError};
 use fpga_pci::{LogLimit, log_limited};
 use fpga_registers::Iova;
+use fpga_registers::cast::index;
 use fpga_vfio_user::socket::Connection;
 use fpga_vfio_user::wire::{
     Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, Kind, MAJOR, MAX_DATA, MINOR, RegionInfo,
@@ -234,7 +235,7 @@ impl Session {
                 Request::RegionRead(access) => {
                     check(slot, access.region, access.offset, access.count.into())?;
                     data.clear();
-                    data.resize(usize::try_from(access.count).unwrap_or(0), 0);
+                    data.resize(index(access.count), 0);
                     device::read(slot, access.region, access.offset, &mut data);
                     encode_reply(id, &Reply::RegionRead(*access, &data), out);
                     return Ok(());
@@ -286,7 +287,7 @@ impl Session {
     ) -> Result<bool, RequestError> {
         match request {
             Request::RegionRead(access) => {
-                let count = usize::try_from(access.count).unwrap_or(0);
+                let count = index(access.count);
                 let Some(answering) = self.design_access(access.region, access.offset, count, None)? else {
                     return Ok(false);
                 };

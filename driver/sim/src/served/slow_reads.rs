@@ -4,6 +4,7 @@
 //! Replies are then not in the order of the requests, which vfio-user permits for requests that do not conflict. These reads are executed in
 //! the order of their requests. Writes are posted, and pass them.
 
+use fpga_registers::cast::index;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -85,7 +86,7 @@ fn execute(network: &SimNetwork, card: usize, peer: &ClientConnection, reads: &R
     let (mut data, mut out) = (Vec::new(), Vec::new());
     for SlowRead { id, access, design } in reads {
         data.clear();
-        data.resize(usize::try_from(access.count).unwrap_or(0), 0);
+        data.resize(index(access.count), 0);
         design.read(&mut data);
         note_read(network, card, access, &data);
         out.clear();

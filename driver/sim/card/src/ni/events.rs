@@ -20,6 +20,7 @@ use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, E
 use fpga_protocol::receiver::UNLIMITED_SLOTS;
 use fpga_protocol::time::Nanos;
 use fpga_registers::cast::{high32, low32};
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::{CardAddr, Iova};
 use std::collections::VecDeque;
 
@@ -215,7 +216,8 @@ impl EventRing {
         }
         let (consumed, time) = (self.consumed, self.since_reset(now));
         let number = self.posted().wrapping_add(1);
-        let Some(reported) = self.faults.get_mut(usize::from(event.reason)) else { return };
+        let reported = self.faults.get_mut(usize::from(event.reason));
+        let Some(reported) = reported.debug_expect("a counter for each reason") else { return };
         if reported.event.is_some_and(|event| !is_taken(event, consumed)) {
             reported.more = reported.more.saturating_add(1);
             reported.last = Event { time, ..event };

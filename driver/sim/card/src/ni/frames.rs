@@ -3,8 +3,8 @@
 use fpga_firmware::wire::{CRC_LENGTH, Control, EncodeError, MAX_CONTROL_LENGTH, START_HEADER_LENGTH};
 use std::collections::VecDeque;
 
-/// Maximum number of frames in the queue before data packets wait: back-pressure of the network port.
-const WAITING: usize = 256;
+/// Number of queued frames from which data packets wait: back-pressure of the network port.
+const MAX_QUEUED_FRAMES: usize = 256;
 /// Maximum number of buffers kept for reuse. A scheme without a window has as many packets in flight as the network accepts, and their
 /// buffers return together.
 const MAX_SPARE_BUFFERS: usize = 8192;
@@ -16,17 +16,18 @@ pub(super) struct FrameQueue {
     /// Buffers for any frame.
     spare: Vec<Vec<u8>>,
     /// Buffers for packets without payload: those for any frame would have to be zeroed to their end again after this use.
-    small: Vec<Vec<u8>>,
-    largest: usize,
+    control_buffers: Vec<Vec<u8>>,
+    /// Length of the longest frame of any kind.
+    max_frame_bytes: usize,
     pub(super) sent: u32,
 }
 
 impl FrameQueue {
     /// Creates a queue for packets with at most `packet_size` payload bytes.
     pub(super) fn new(packet_size: usize) -> Self {
-        let largest = (START_HEADER_LENGTH + packet_size + CRC_LENGTH).max(MAX_CONTROL_LENGTH);
-        let queue = VecDeque::with_capacity(WAITING);
-        Self { queue, spare: Vec::new(), small: Vec::new(), largest, sent: 0 }
+        let max_frame_bytes = (START_HEADER_LENGTH + packet_size + CRC_LENGTH).max(MAX_CONTROL_LENGTH);
+        let queue = VecDeque::with_capacity(MAX_QUEUED_FRAMES);
+        Self { queue, spare: Vec::new(), control_buffers: Vec::new(), max_frame_bytes, sent: 0 }
     }
 
     pub(super) fn clear(&mut self) {
@@ -37,7 +38,7 @@ impl FrameQueue {
     }
 
     pub(super) fn has_space(&self) -> bool {
-        self.queue.len() < WAITING
+        self.queue.len() < MAX_QUEUED_FRAMES
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -50,11 +51,15 @@ impl FrameQueue {
 
     /// Returns a buffer that fits any frame.
     pub(super) fn spare(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.largest))
+        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.max_frame_bytes))
     }
 
     pub(super) fn recycle(&mut self, frame: Vec<u8>) {
-        let pool = if frame.capacity() >= self.largest { &mut self.spare } else { &mut self.small };
+        let pool = if frame.capacity() >= self.max_frame_bytes {
+            &mut self.spare
+        } else {
+            &mut self.control_buffers
+        };
         if pool.len() < MAX_SPARE_BUFFERS && frame.capacity() >= MAX_CONTROL_LENGTH {
             pool.push(frame);
         }
@@ -66,12 +71,12 @@ impl FrameQueue {
         encode: impl FnOnce(&mut [u8]) -> Result<usize, EncodeError>,
     ) -> Result<(), EncodeError> {
         let frame = self.spare();
-        self.encode(frame, self.largest, encode)
+        self.encode(frame, self.max_frame_bytes, encode)
     }
 
     /// Queues a packet without payload.
     pub(super) fn send_control(&mut self, control: &Control) -> Result<(), EncodeError> {
-        let frame = self.small.pop().unwrap_or_else(|| Vec::with_capacity(MAX_CONTROL_LENGTH));
+        let frame = self.control_buffers.pop().unwrap_or_else(|| Vec::with_capacity(MAX_CONTROL_LENGTH));
         self.encode(frame, MAX_CONTROL_LENGTH, |buffer| control.encode(buffer))
     }
 

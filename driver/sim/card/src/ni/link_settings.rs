@@ -6,7 +6,7 @@ use fpga_protocol::feedback::flow::FlowConfig;
 use fpga_protocol::time::Nanos;
 
 /// Maximum number of receivers whose rate is controlled.
-pub(super) const RECEIVERS: u32 = FlowConfig::new(1, Nanos::new(1)).receivers;
+pub(super) const MAX_RECEIVERS: u32 = FlowConfig::new(1, Nanos::new(1)).receivers;
 
 /// Settings of the host.
 #[derive(Debug, Clone, Copy)]
@@ -20,15 +20,17 @@ impl LinkSettings {
     /// Reset values of the map.
     pub(super) const RESET: Self = Self { control: 0, controller: NODE_ANY, rate_mbps: 100_000 };
 
-    /// Node of the controller; NODE_ANY: none.
+    /// Returns the node of the controller; [`NODE_ANY`] for none.
     pub(super) const fn controller(&self) -> u32 {
         self.controller
     }
 
+    /// Returns whether the host has enabled link feedback.
     pub(super) const fn is_on(&self) -> bool {
         self.control & ni::link_control::ENABLE != 0
     }
 
+    /// Returns whether `register` is one of these settings.
     pub(super) const fn has(register: u32) -> bool {
         Self::RESET.read(register).is_some()
     }
@@ -42,7 +44,8 @@ impl LinkSettings {
         }
     }
 
-    pub(super) const fn place(&mut self, register: u32) -> Option<&mut u32> {
+    /// Returns the word behind `register`, for a write of the host.
+    pub(super) const fn word_mut(&mut self, register: u32) -> Option<&mut u32> {
         match register {
             ni::LINK_CONTROL => Some(&mut self.control),
             ni::LINK_CONTROLLER => Some(&mut self.controller),
@@ -51,7 +54,7 @@ impl LinkSettings {
         }
     }
 
-    /// Whether the register accepts this value.
+    /// Returns whether the register accepts this value.
     pub(super) const fn allows(register: u32, value: u32) -> bool {
         match register {
             ni::LINK_CONTROL => value & !ni::link_control::ENABLE == 0,
@@ -60,7 +63,7 @@ impl LinkSettings {
         }
     }
 
-    /// Configuration of the message sender's flow control; `None`: link feedback is off.
+    /// Returns the configuration of the message sender's flow control; `None` if link feedback is off.
     pub(super) fn flow(&self, round_trip: Nanos) -> Option<FlowConfig> {
         let mut config = FlowConfig::new(u64::from(self.rate_mbps) * 1_000_000, round_trip);
         config.controller = (self.controller != NODE_ANY).then(|| NodeId::new(self.controller));

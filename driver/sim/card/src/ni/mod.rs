@@ -10,8 +10,8 @@
 //! * Packets of other nodes never fill the ring, in any scheme: faults of one reason share an event, events of tables are dropped in time,
 //!   a transfer whose notice has no entry is refused, and answers to packets or requests of another incarnation are dropped.
 //!
-//! The file is longer than most. It keeps the interface's state, its step and the effects of each register write together, because the
-//! contract specifies their order within one step. Events, frames, tables, transmit windows and faults have their own files.
+//! This file has the interface's state and its steps. Packets from the network (`receive.rs`), registers, events, frames, tables, transmit
+//! windows and faults have their own files.
 
 mod events;
 mod faults;
@@ -19,6 +19,7 @@ mod frames;
 mod link;
 mod link_settings;
 mod parameters;
+mod receive;
 mod registers;
 mod scheme;
 mod settings;
@@ -26,7 +27,7 @@ mod tables;
 mod transmit;
 
 use crate::description::CardDescription;
-use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::fault_log::{FaultKind, Unit};
 use crate::host::HostPort;
 use crate::link::EngineContext;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, window_stride};
@@ -36,18 +37,14 @@ use faults::{Fault, FaultBlock};
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Capabilities, Scheme, ni};
 use fpga_firmware::identity;
-use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
-use fpga_firmware::wire::{
-    Ack, AnswerBody, AnswerNotes, Common, Control, Flags, Hello, LinkPacket, Nack, NackReason, Packet,
-    SegmentDone, SegmentName, WIRE_VERSION,
-};
-use fpga_protocol::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError, SegmentKey};
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_protocol::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError};
 use fpga_protocol::scheme::traits::Header;
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use frames::FrameQueue;
 use link::LinkUnit;
-use scheme::{ActiveSchemes, NodeAction, nack_message, refuse_segment};
+use scheme::{ActiveSchemes, NodeAction};
 use tables::{EscapeShadow, MemoryShadow, RateShadow, RegistryShadow, SendingShadow};
 use transmit::{Transmit, TransmitStep};
 
@@ -469,261 +466,6 @@ impl Ni {
             }
             None => self.events.post(self.now, event),
         }
-    }
-
-    pub(crate) fn prefetches(&self) -> bool {
-        match &self.exchange {
-            ActiveSchemes::Registry(receiver) | ActiveSchemes::Both(receiver, _) => receiver.prefetches(),
-            ActiveSchemes::Messages(_) => false,
-        }
-    }
-
-    /// Announces a frame that will arrive soon.
-    pub(crate) fn expect(&self, frame: &[u8]) {
-        if let ActiveSchemes::Registry(receiver) | ActiveSchemes::Both(receiver, _) = &self.exchange
-            && let Some(SegmentName { source, incarnation, transfer, segment }) = SegmentName::peek(frame)
-        {
-            receiver.prefetch_entry(&SegmentKey { source, incarnation, transfer, segment });
-        }
-    }
-
-    /// Processes a frame from the network. Returns the number of frames sent in answer.
-    pub(crate) fn receive(
-        &mut self,
-        now: Nanos,
-        frame: &[u8],
-        space: &mut CardSpace,
-        log: &mut FaultLog,
-    ) -> u64 {
-        self.now = now;
-        if !self.enabled() {
-            return 0;
-        }
-        self.received = self.received.wrapping_add(1);
-        let packet = match Packet::parse(frame) {
-            Ok(packet) => packet,
-            Err(error) if error.is_damage() => {
-                self.bad_crc = self.bad_crc.wrapping_add(1);
-                return 0;
-            }
-            Err(_) => {
-                self.bad_packet = self.bad_packet.wrapping_add(1);
-                let fault = Fault::new(FaultReason::BadPacket);
-                log.push(FaultKind::Network, Unit::Ni, 0, fault.reason.value().into());
-                self.fault(fault, None);
-                return 0;
-            }
-        };
-        let for_us = packet.common().destination.get() == self.settings.node_id;
-        match (packet, &mut self.exchange) {
-            (Packet::Data(data), ActiveSchemes::Registry(receiver)) => {
-                receiver.set_notice_slots(self.events.notice_slots());
-                receiver.handle_data(now, &data, &mut ReceivePort(space));
-            }
-            (Packet::Data(data), ActiveSchemes::Both(receiver, node)) => {
-                // Either receiver may know the newest incarnation of a node.
-                let Common { source, incarnation, .. } = data.header().common;
-                if let Some(newest) = node.receiver.superseding(source, incarnation).filter(|_| for_us) {
-                    let answer = refuse_segment(&data, Some(newest), &self.settings);
-                    return u64::from(self.frames.send_control(&answer).is_ok());
-                }
-                let slots = self.events.notice_slots();
-                receiver.set_notice_slots(slots.saturating_sub(node.receiver.reserved_notices()));
-                receiver.handle_data(now, &data, &mut ReceivePort(space));
-                self.exchange.note_high_water();
-            }
-            (
-                Packet::Control(Control::Arrived(arrived)),
-                ActiveSchemes::Registry(receiver) | ActiveSchemes::Both(receiver, _),
-            ) => {
-                receiver.handle_arrived(now, &arrived);
-            }
-            _ if !for_us => {
-                self.bad_packet = self.bad_packet.wrapping_add(1);
-                return 0;
-            }
-            (Packet::Message(bytes), ActiveSchemes::Messages(_) | ActiveSchemes::Both(..)) => {
-                // A parsed packet can always be read.
-                let Ok((message, payload)) = bytes.read() else { return 0 };
-                if let ActiveSchemes::Both(receiver, _) = &self.exchange
-                    && let Common { source, incarnation, .. } = message.common()
-                    && let Some(newest) = receiver.superseding(source, incarnation)
-                    && let Some(answer) =
-                        nack_message(&message, AnswerBody::Superseded(newest), &self.settings)
-                {
-                    return u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok());
-                }
-                self.exchange.move_access_table();
-                let reserved = match &self.exchange {
-                    ActiveSchemes::Both(receiver, _) => receiver.reserved_notices(),
-                    _ => 0,
-                };
-                let slots = self.events.notice_slots().saturating_sub(reserved);
-                if let Some(node) = self.exchange.messages_mut() {
-                    node.receiver.set_notice_slots(slots);
-                    node.receive(now, &message, payload, &mut ReceivePort(space));
-                }
-                self.exchange.move_access_table();
-                self.exchange.note_high_water();
-            }
-            (Packet::Link(packet), _) => return self.handle_link_packet(&packet),
-            (Packet::Message(bytes), ActiveSchemes::Registry(_)) => {
-                self.bad_packet = self.bad_packet.wrapping_add(1);
-                let answer = bytes.read().ok().and_then(|(message, _)| {
-                    nack_message(&message, AnswerBody::Refused(NackReason::Scheme, 0), &self.settings)
-                });
-                return answer.map_or(0, |answer| {
-                    u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok())
-                });
-            }
-            (Packet::Data(data), ActiveSchemes::Messages(_)) => {
-                self.bad_packet = self.bad_packet.wrapping_add(1);
-                let answer = refuse_segment(&data, None, &self.settings);
-                return u64::from(self.frames.send_control(&answer).is_ok());
-            }
-            (Packet::Control(Control::Arrived(_)), ActiveSchemes::Messages(_)) => {
-                self.bad_packet = self.bad_packet.wrapping_add(1);
-                return 0;
-            }
-            (Packet::Control(control), _) => return self.answer(&control),
-        }
-        self.drain().frames
-    }
-
-    /// Processes a link packet for this node: by the message sender, by the host, which is the sender of the registry, or by the
-    /// controller. Returns the number of frames sent.
-    fn handle_link_packet(&mut self, packet: &LinkPacket) -> u64 {
-        if !self.settings.link.is_on() {
-            return 0;
-        }
-        let answer = self.link.receive(self.now, packet, &self.settings);
-        if let Some(node) = self.exchange.messages_mut() {
-            node.handle_link_packet(self.now, packet);
-        }
-        if self.exchange.windows_may_hold().0
-            && let Some(event) = Event::of_link(&packet.word)
-        {
-            // Any node may send such packets: they get the share of events that may be dropped.
-            if self.events.has_table_credit() {
-                self.events.post(self.now, event);
-            } else {
-                self.link.counts.events_dropped = self.link.counts.events_dropped.wrapping_add(1);
-            }
-        }
-        let sent = answer.is_some_and(|answer| self.frames.send(|buffer| answer.encode(buffer)).is_ok());
-        u64::from(sent)
-    }
-
-    /// Turns a packet for the sending side into an event; answers a hello.
-    fn answer(&mut self, control: &Control) -> u64 {
-        let Common { source: from, incarnation, .. } = control.common();
-        let ours = Incarnation::new(self.settings.incarnation);
-        let (index, count) = match control {
-            Control::Ack(ack) => AnswerNotes::from(ack).event_fields(),
-            Control::Nack(nack) => AnswerNotes::from(nack).event_fields(),
-            _ => (0, 0),
-        };
-        let event = match control {
-            // An answer to a packet of an earlier incarnation, or to none: no operation waits for it.
-            Control::Ack(Ack { peer_incarnation, .. })
-            | Control::Nack(Nack { peer_incarnation, .. })
-            | Control::SegmentDone(SegmentDone { peer_incarnation, .. })
-                if *peer_incarnation != ours =>
-            {
-                return 0;
-            }
-            Control::Ack(ack) => Event {
-                node: from,
-                incarnation: ack.peer_incarnation,
-                transfer: ack.transfer,
-                segment: ack.segment,
-                op: ack.op,
-                tries: ack.tries,
-                generation: incarnation.get(),
-                index,
-                count,
-                ..Event::new(EventKind::Ack)
-            },
-            Control::Nack(nack) => Event {
-                reason: nack.reason.value(),
-                node: from,
-                incarnation: nack.peer_incarnation,
-                transfer: nack.transfer,
-                segment: nack.segment,
-                op: nack.op,
-                tries: nack.tries,
-                generation: incarnation.get(),
-                index,
-                count,
-                ..Event::new(EventKind::Nack)
-            },
-            Control::SegmentDone(done) => Event {
-                node: from,
-                incarnation: done.peer_incarnation,
-                transfer: done.transfer,
-                segment: done.segment,
-                generation: incarnation.get(),
-                ..Event::new(EventKind::SegmentDone)
-            },
-            Control::Hello(_) => {
-                let reply = Control::HelloReply(self.hello(from));
-                return u64::from(self.frames.send_control(&reply).is_ok());
-            }
-            // A reply without request, or a duplicate by the network.
-            Control::HelloReply(_) if self.asked == 0 => return 0,
-            Control::HelloReply(hello) => Event {
-                node: from,
-                generation: incarnation.get(),
-                op: OpNumber::new(hello.wire_version.into()),
-                tries: hello.packet_size_log2,
-                index: hello.mask_bits,
-                count: hello.capabilities.bits(),
-                segment: hello.schemes,
-                length: hello.registry_timeout_us.into(),
-                ..Event::new(EventKind::Hello)
-            },
-            // Handled by the receiver.
-            Control::Arrived(_) => return 0,
-        };
-        if event.kind == EventKind::Hello {
-            self.asked -= 1;
-        }
-        self.events.post(self.now, event);
-        0
-    }
-
-    /// Capabilities of this node, addressed to node `to`.
-    fn hello(&self, to: NodeId) -> Hello {
-        Hello {
-            common: Common {
-                source: NodeId::new(self.settings.node_id),
-                destination: to,
-                incarnation: Incarnation::new(self.settings.incarnation),
-                flags: Flags::NONE,
-                path: 0,
-            },
-            packet_size_log2: self.build.packet_size_log2,
-            wire_version: WIRE_VERSION,
-            mask_bits: self.build.mask_bits,
-            capabilities: self.build.capabilities,
-            schemes: self.settings.active_schemes(),
-            registry_timeout_us: self.settings.registry_timeout_us,
-        }
-    }
-
-    /// Asks a node for its capabilities. Returns `false` if the request is not possible now. If the frame queue is full, the request is
-    /// lost, as it may be in the network.
-    fn ask(&mut self, node: u32) -> bool {
-        let node = NodeId::new(node);
-        if node == NodeId::ANY || !self.enabled() {
-            return false;
-        }
-        let hello = Control::Hello(self.hello(node));
-        if !self.frames.has_space() {
-            return true;
-        }
-        self.asked = self.asked.saturating_add(1);
-        self.frames.send_control(&hello).is_ok()
     }
 }
 

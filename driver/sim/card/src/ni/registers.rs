@@ -113,7 +113,7 @@ impl Ni {
             ni::MESSAGE_PACKETS => settings.message_packets,
             ni::PATHS => settings.paths,
             ni::CONGESTION => settings.congestion,
-            ni::RATE_ENTRIES if build.commands > 0 => super::link_settings::RECEIVERS,
+            ni::RATE_ENTRIES if build.commands > 0 => super::link_settings::MAX_RECEIVERS,
             ni::RATE_ENTRIES => 0,
             _ => settings
                 .parameters
@@ -266,7 +266,7 @@ impl Ni {
             }
             ni::PATHS => (&mut settings.paths, (1..=u32::from(PATHS_MAX)).contains(&value)),
             ni::CONGESTION => (&mut settings.congestion, value & !ni::congestion::WINDOW == 0),
-            _ => match (settings.parameters.place(register), settings.link.place(register)) {
+            _ => match (settings.parameters.place(register), settings.link.word_mut(register)) {
                 (Some(place), _) => (place, Parameters::allows(register, value)),
                 (None, Some(place)) => (place, LinkSettings::allows(register, value)),
                 (None, None) => return false,

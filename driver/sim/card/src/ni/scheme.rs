@@ -8,11 +8,9 @@ use super::settings::Settings;
 use crate::space::CardSpace;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Scheme, counters};
-use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
+use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::window::WindowHeader;
-use fpga_firmware::wire::{
-    AnswerBody, Common, Control, Data, Flags, LinkPacket, Message, MessageAnswer, Nack, NackReason,
-};
+use fpga_firmware::wire::{AnswerBody, Flags, LinkPacket, Message, MessageAnswer};
 use fpga_protocol::feedback::flow::{FlowControl, RateView};
 use fpga_protocol::receiver::{
     AccessTable, EntryView, EscapedView, Receiver, ReceiverConfig, ReceiverConfigError,
@@ -23,7 +21,9 @@ use fpga_protocol::scheme::messages;
 use fpga_protocol::scheme::traits::{Action, Header, SchemeReceiver, SchemeSender};
 use fpga_protocol::sender::{Command, CommandCompletion, Notify, SendFailure, SendTicket};
 use fpga_protocol::time::Nanos;
+use fpga_registers::cast::index;
 use fpga_registers::cast::low32;
+use fpga_registers::invariant::DebugExpect as _;
 
 /// The active schemes with their state.
 ///
@@ -429,8 +429,8 @@ impl MessageNode {
             && let Some(scheme) = scheme
             && let Ok(ticket) = self.sender.submit_by(now, command, scheme)
         {
-            let slot = usize::try_from(ticket.slot()).unwrap_or(usize::MAX);
-            if let Some(place) = self.numbers.get_mut(slot) {
+            let place = self.numbers.get_mut(index(ticket.slot()));
+            if let Some(place) = place.debug_expect("a number for each slot of the sender") {
                 *place = Some((number, ticket));
             }
             return Ok(());
@@ -487,8 +487,8 @@ impl MessageNode {
     ///
     /// Progress of a transfer is reported only if `has_space` returns true: there is space for events that are not essential.
     pub(super) fn poll(&mut self, has_space: impl FnOnce() -> bool) -> Option<NodeAction> {
-        if let Some(said) = self.receiver.poll_action() {
-            return Some(match said {
+        if let Some(action) = self.receiver.poll_action() {
+            return Some(match action {
                 Action::Event(event) => NodeAction::Event(self.shifted(event)),
                 Action::Send(header) => {
                     let refused = matches!(
@@ -510,8 +510,7 @@ impl MessageNode {
         }
         while let Some(done) = self.sender.poll_completion() {
             if let Some(number) = self.number_of(done.ticket) {
-                let slot = usize::try_from(done.ticket.slot()).unwrap_or(usize::MAX);
-                if let Some(place) = self.numbers.get_mut(slot) {
+                if let Some(place) = self.numbers.get_mut(index(done.ticket.slot())) {
                     *place = None;
                 }
                 return Some(NodeAction::Event(end_event(number, &done)));
@@ -549,8 +548,7 @@ impl MessageNode {
             }
             Header::Data(_) | Header::Control(_) => return Some(None),
         };
-        let length = usize::try_from(departure.payload).unwrap_or(usize::MAX);
-        let payload = self.payload.get_mut(..length)?;
+        let payload = self.payload.get_mut(..index(departure.payload)).debug_expect("space for a packet")?;
         if let Err((_, address)) = space.read(departure.source, payload) {
             // Treated like a packet lost in the network: the transfer will be given up.
             let node = message.common().destination.get();
@@ -565,49 +563,5 @@ impl MessageNode {
         // The sender's packets can always be encoded; a failure counts as a lost packet.
         let _ = frames.send(|buffer| message.encode(payload, buffer));
         Some(None)
-    }
-}
-
-/// Refusal of a message scheme's packet, by an interface with the registry scheme or with this answer; `None` if no answer is expected.
-pub(super) fn nack_message(message: &Message, answer: AnswerBody, settings: &Settings) -> Option<Message> {
-    let (number, body) = match message {
-        Message::Request(request) => (request.message, answer),
-        Message::Data(header) => (header.message, answer),
-        Message::Read(request) => (request.read, AnswerBody::ReadRefused(NackReason::Scheme)),
-        Message::Answer(_) => return None,
-    };
-    let Common { source, incarnation, .. } = message.common();
-    Some(Message::Answer(MessageAnswer {
-        common: answering(source, settings),
-        message: number,
-        peer_incarnation: incarnation,
-        context: None,
-        senders: 0,
-        body,
-    }))
-}
-
-/// Refusal of a packet of the registry scheme: the interface has message schemes only, or knows the later incarnation `newest`.
-pub(super) fn refuse_segment(data: &Data<'_>, newest: Option<Incarnation>, settings: &Settings) -> Control {
-    let header = data.header();
-    Control::Nack(Nack {
-        common: answering(header.common.source, settings),
-        op: newest.map_or(header.op, |newest| OpNumber::new(newest.get())),
-        transfer: header.transfer,
-        segment: header.segment,
-        peer_incarnation: header.common.incarnation,
-        tries: header.tries,
-        delay: 0,
-        reason: if newest.is_some() { NackReason::Superseded } else { NackReason::Scheme },
-    })
-}
-
-fn answering(to: NodeId, settings: &Settings) -> Common {
-    Common {
-        source: NodeId::new(settings.node_id),
-        destination: to,
-        incarnation: Incarnation::new(settings.incarnation),
-        flags: Flags::NONE,
-        path: 0,
     }
 }

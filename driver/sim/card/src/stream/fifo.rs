@@ -1,5 +1,6 @@
 //! FIFO of bytes between two stream ports, with packet ends.
 
+use fpga_registers::invariant::DebugExpect as _;
 use std::collections::VecDeque;
 
 /// Bounded queue of bytes and packet ends. Allocates nothing after its creation.
@@ -51,7 +52,7 @@ impl Fifo {
         let most = most.min(self.free_bytes());
         let start = self.place(self.filled);
         let end = self.bytes.len().min(start + most);
-        self.bytes.get_mut(start..end).unwrap_or_default()
+        self.bytes.get_mut(start..end).debug_expect("inside the buffer").unwrap_or_default()
     }
 
     /// Marks the first `count` vacant bytes as written.
@@ -71,7 +72,7 @@ impl Fifo {
         let rest = usize::try_from(until - self.taken).unwrap_or(usize::MAX);
         let count = rest.min(most).min(self.bytes.len() - start);
         let ends = count == rest && !self.ends.is_empty();
-        (self.bytes.get(start..start + count).unwrap_or_default(), ends)
+        (self.bytes.get(start..start + count).debug_expect("inside the buffer").unwrap_or_default(), ends)
     }
 
     /// Removes the first `count` bytes, and the end of the packet if it was reached.

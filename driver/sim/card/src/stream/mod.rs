@@ -8,6 +8,7 @@ use crate::description::CardDescription;
 use description::StreamLogic;
 use fifo::Fifo;
 use fpga_protocol::time::Nanos;
+use fpga_registers::invariant::DebugExpect as _;
 use source::Source;
 
 /// A C2H port.
@@ -104,7 +105,7 @@ impl Streams {
             return Ok(count);
         }
         let count = most.min(self.scratch.len());
-        read(self.scratch.get_mut(..count).unwrap_or_default())?;
+        read(self.scratch.get_mut(..count).debug_expect("at most the scratch memory").unwrap_or_default())?;
         Ok(count)
     }
 

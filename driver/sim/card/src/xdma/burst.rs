@@ -16,6 +16,8 @@ use crate::link::{BULK, EngineContext, Upstream};
 use crate::memory::PAGE;
 use crate::space::FastPathMemory;
 use fpga_registers::Iova;
+use fpga_registers::cast::index;
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::xdma::Direction;
 
 /// Maximum length of a plain descriptor: one unit of work.
@@ -108,7 +110,7 @@ impl Channel {
             let Some(length) = memory.to_page_end(card).filter(|length| *length < after.remaining) else {
                 break;
             };
-            let bytes = usize::try_from(length).unwrap_or(0);
+            let bytes = index(length);
             let offset = if to_card { memory.mark(card, bytes) } else { memory.find(card, bytes) };
             let Some(offset) = offset else { break };
             *part = DmaPart { at: Iova::new(at), offset, length: bytes };
@@ -129,7 +131,7 @@ impl Channel {
         let mut bytes = 0;
         for part in parts.iter().take(moved) {
             self.performance.count(part.length, self.engine.width_bytes);
-            flight.advance(u32::try_from(part.length).unwrap_or(0));
+            flight.advance(u32::try_from(part.length).debug_expect("at most a page").unwrap_or(0));
             bytes += part.length as u64;
         }
         *if to_card { &mut upstream.counters.h2c_bytes } else { &mut upstream.counters.c2h_bytes } += bytes;
@@ -157,13 +159,13 @@ impl Channel {
         let mut bytes = 0;
         let mut refused = None;
         let (slots, places) = self.engine.prefetch.take_out(most);
-        let run = slots.get(places).unwrap_or_default();
+        let run = slots.get(places).debug_expect("fetched descriptors").unwrap_or_default();
         let mut rest = run.iter();
         while let Some(fetched) = rest.as_slice().first().map(Fetched::new) {
             if !is_plain(&fetched) || bytes >= turn {
                 break;
             }
-            let length = usize::try_from(fetched.length).unwrap_or(0);
+            let length = index(fetched.length);
             if length >= BULK {
                 let bulk = BurstDescriptors::<TO_CARD>::of(rest.as_slice(), &mut memory, turn - bytes);
                 if bulk.count == 0 {
@@ -172,7 +174,9 @@ impl Channel {
                 let (done, fault) = bulk.carry_out(self.unit, upstream, &mut memory);
                 let moved = rest.by_ref().take(done).map(Fetched::new);
                 bytes += moved.map(|fetched| u64::from(fetched.length)).sum::<u64>();
-                self.completed = self.completed.wrapping_add(u32::try_from(done).unwrap_or(0));
+                self.completed = self
+                    .completed
+                    .wrapping_add(u32::try_from(done).debug_expect("at most a burst").unwrap_or(0));
                 if let Some(fault) = fault {
                     refused = rest.as_slice().first().map(|slot| (Fetched::new(slot), fault));
                     break;
@@ -202,7 +206,7 @@ impl Channel {
         let mut done = run.len() - rest.len();
         if self.performance.is_counting() {
             for fetched in run.iter().take(done).map(Fetched::new) {
-                self.performance.count(usize::try_from(fetched.length).unwrap_or(0), self.engine.width_bytes);
+                self.performance.count(index(fetched.length), self.engine.width_bytes);
             }
         }
         upstream.counters.descriptors += done as u64;
@@ -211,7 +215,7 @@ impl Channel {
         self.engine.prefetch.give_back(slots, done);
         if let Some((fetched, fault)) = refused {
             upstream.faults.push(FaultKind::HostReadRefused, self.unit, fault.at.get(), 0);
-            let length = usize::try_from(fetched.length).unwrap_or(0);
+            let length = index(fetched.length);
             let moved = Err(Failure::Status(status::READ_UNSUPPORTED));
             self.settle(ActiveDescriptor::new(&fetched, false), length, moved, rules, lanes);
         }
@@ -240,7 +244,7 @@ impl<const TO_CARD: bool> BurstDescriptors<TO_CARD> {
         let mut bytes = 0;
         let mut bulk = Self { parts: [DmaPart::default(); MAX_DESCRIPTORS], count: 0, announces: false };
         for (part, fetched) in bulk.parts.iter_mut().zip(slots.iter().map(Fetched::new)) {
-            let length = usize::try_from(fetched.length).unwrap_or(0);
+            let length = index(fetched.length);
             if !is_plain(&fetched) || length < BULK || bytes + u64::from(fetched.length) > enough {
                 break;
             }
@@ -268,7 +272,7 @@ impl<const TO_CARD: bool> BurstDescriptors<TO_CARD> {
         upstream: &mut Upstream<'_, H>,
         memory: &mut FastPathMemory<'_>,
     ) -> (usize, Option<DmaFault>) {
-        let parts = self.parts.get(..self.count).unwrap_or_default();
+        let parts = self.parts.get(..self.count).debug_expect("collected parts").unwrap_or_default();
         if !TO_CARD {
             upstream.post_parts(unit, parts, memory.bytes());
             return (parts.len(), None);

@@ -13,6 +13,8 @@ use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::link::EngineContext;
 use crate::memory::PAGE;
+use fpga_registers::cast::index;
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
 
@@ -31,11 +33,11 @@ impl Channel {
             Direction::C2h => flight.source,
         };
         let most = if begins {
-            let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(lanes.quantum).min(PAGE);
+            let most = index(flight.remaining).min(lanes.quantum).min(PAGE);
             // Skipped data of an error that Control does not enable ends with the hooked range.
             lanes.space.until_hook(at, most)
         } else {
-            usize::try_from(flight.pending).unwrap_or(0)
+            index(flight.pending)
         };
         let watched = begins && lanes.upstream.plan.watches_channels();
         let moved = if watched && self.refuses(&flight, most, &mut lanes.upstream) {
@@ -49,7 +51,7 @@ impl Channel {
             self.access_design(&flight, at, most, begins, lanes)
         };
         if matches!(moved, Err(Failure::Pending)) {
-            flight.pending = u32::try_from(most).unwrap_or(0);
+            flight.pending = u32::try_from(most).debug_expect("at most a page").unwrap_or(0);
             self.engine.flight = Some(flight);
             return false;
         }
@@ -68,9 +70,9 @@ impl Channel {
     ) -> bool {
         let begins = flight.pending == 0;
         let length = if begins { flight.remaining } else { flight.pending };
-        let most = usize::try_from(length).unwrap_or(usize::MAX).min(PAGE);
+        let most = index(length).min(PAGE);
         // The port holds no data: it is full only by the fault hook.
-        let port = usize::try_from(self.index).unwrap_or(0);
+        let port = index(self.index);
         let is_held = begins && most != 0 && lanes.streams.free_bytes(port) == 0;
         let ends = flight.flags & EOP != 0 && u32::try_from(most) == Ok(flight.remaining);
         let EngineContext { upstream, space, .. } = lanes;
@@ -78,7 +80,8 @@ impl Channel {
             _ if is_held => Err(Failure::Pending),
             Some((design, scratch)) if most > 0 => {
                 let number = u8::try_from(self.index).unwrap_or(0);
-                let bytes = scratch.get_mut(..most).unwrap_or_default();
+                let bytes =
+                    scratch.get_mut(..most).debug_expect("a page of scratch memory").unwrap_or_default();
                 let refused =
                     begins && upstream.plan.watches_channels() && self.refuses(&flight, most, upstream);
                 let is_read = !refused
@@ -100,7 +103,8 @@ impl Channel {
         if matches!(moved, Err(Failure::Pending)) {
             upstream.counters.stream_holds += u64::from(is_held && !self.engine.open.held);
             self.engine.open.held = is_held;
-            flight.pending = if is_held { 0 } else { u32::try_from(most).unwrap_or(0) };
+            flight.pending =
+                if is_held { 0 } else { u32::try_from(most).debug_expect("at most a page").unwrap_or(0) };
             self.engine.flight = Some(flight);
             return false;
         }
@@ -149,7 +153,7 @@ impl Channel {
         let Some((design, scratch)) = space.design_and_scratch() else {
             return Err(self.failure(AxiError::Decode));
         };
-        let bytes = scratch.get_mut(..most).unwrap_or_default();
+        let bytes = scratch.get_mut(..most).debug_expect("a page of scratch memory").unwrap_or_default();
         let answer = match (self.direction, begins) {
             (Direction::H2c, true) => {
                 upstream

@@ -7,6 +7,7 @@ use crate::fault_log::FaultKind;
 use crate::host::HostPort;
 use crate::link::{EngineContext, Unsupported, Upstream};
 use fpga_registers::Iova;
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::xdma::descriptor;
 
 const FETCH_BOUNDARY: u64 = descriptor::BLOCK_BOUNDARY as u64;
@@ -76,7 +77,8 @@ impl Channel {
             Err(Unsupported { arrived }) => ((before + arrived) / DESCRIPTOR_BYTES).min(readable),
         };
         if self.credit_mode {
-            self.credits -= u32::try_from(count).unwrap_or(0).min(self.credits);
+            self.credits -=
+                u32::try_from(count).debug_expect("at most a block").unwrap_or(0).min(self.credits);
         }
         let quirk = rules.long_descriptor_quirk && prefetch.long_seen && prefetch.blocks > 0 && count > 1;
         prefetch.blocks = prefetch.blocks.saturating_add(u32::from(count > 1));

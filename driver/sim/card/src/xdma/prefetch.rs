@@ -1,6 +1,8 @@
 //! A channel's share of the descriptor RAM: fetched descriptors that wait for execution.
 
+use fpga_registers::cast::index;
 use fpga_registers::cast::{high32, low32};
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::xdma::descriptor::{self, DescriptorControl};
 use std::ops::Range;
 
@@ -173,8 +175,8 @@ impl Prefetch {
         let (start, rest) = self.slots.split_at_mut(place);
         let head = count.min(rest.len());
         [
-            rest.get_mut(..head).unwrap_or_default().as_flattened_mut(),
-            start.get_mut(..count - head).unwrap_or_default().as_flattened_mut(),
+            rest.get_mut(..head).debug_expect("free slots").unwrap_or_default().as_flattened_mut(),
+            start.get_mut(..count - head).debug_expect("free slots").unwrap_or_default().as_flattened_mut(),
         ]
     }
 
@@ -183,7 +185,7 @@ impl Prefetch {
         const NO_STOP: u32 = 0xFFFF << 16 | STOP;
         let (start, rest) = self.slots.split_at(self.place(self.filled));
         let head = rest.get(..count).unwrap_or(rest);
-        let tail = start.get(..count - head.len()).unwrap_or_default();
+        let tail = start.get(..count - head.len()).debug_expect("free slots").unwrap_or_default();
         let last_in = |part: &[[u8; DESCRIPTOR_BYTES]]| {
             part.iter().position(|slot| Fetched::new(slot).control & NO_STOP != MAGIC << 16)
         };
@@ -220,5 +222,5 @@ impl Prefetch {
 
 /// Number of descriptors in a block; `Nxt_adj` counts the extra ones.
 fn block_size(adjacent: u32) -> usize {
-    usize::try_from(adjacent & 0x3F).unwrap_or(0) + 1
+    index(adjacent & 0x3F) + 1
 }

@@ -37,6 +37,8 @@ use crate::link::{EngineContext, Unsupported, Upstream};
 use crate::memory::PAGE;
 use fpga_protocol::time::Nanos;
 use fpga_registers::Iova;
+use fpga_registers::cast::index;
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::xdma::descriptor::DescriptorControl;
 use fpga_registers::xdma::{Direction, StreamWriteback};
 
@@ -60,7 +62,7 @@ impl Channel {
     }
 
     fn port(&self) -> usize {
-        usize::try_from(self.index).unwrap_or(0)
+        index(self.index)
     }
 
     pub(super) fn begin_stream<H: HostPort + ?Sized>(
@@ -118,7 +120,7 @@ impl Channel {
             return self.send_to_design(flight, rules, lanes);
         }
         let port = self.port();
-        let remaining = usize::try_from(flight.remaining).unwrap_or(usize::MAX);
+        let remaining = index(flight.remaining);
         let most = remaining.min(PAGE).min(lanes.streams.free_bytes(port));
         if most == 0 && remaining != 0 {
             lanes.upstream.counters.stream_holds += u64::from(!self.engine.open.held);
@@ -158,7 +160,7 @@ impl Channel {
         lanes: &mut EngineContext<'_, H>,
     ) -> bool {
         let port = self.port();
-        let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(PAGE);
+        let most = index(flight.remaining).min(PAGE);
         let is_model = lanes.space.design().is_none();
         let EngineContext { upstream, space, streams, now, .. } = lanes;
         let (bytes, ends) = match space.design_and_scratch() {
@@ -185,7 +187,7 @@ impl Channel {
             streams.take(port, count);
         }
         self.performance.count(count, self.engine.width_bytes);
-        let moved = u32::try_from(count).unwrap_or(0);
+        let moved = u32::try_from(count).debug_expect("at most a page").unwrap_or(0);
         flight.remaining -= moved.min(flight.remaining);
         flight.destination = flight.destination.wrapping_add(count as u64);
         self.engine.open.received = self.engine.open.received.saturating_add(moved);
@@ -214,8 +216,7 @@ impl Channel {
             return true;
         }
         // The model's own packet source; a design calls `wake_channels`.
-        let more_at =
-            lanes.streams.next(usize::try_from(self.index).unwrap_or(0)).filter(|at| *at > lanes.now);
+        let more_at = lanes.streams.next(index(self.index)).filter(|at| *at > lanes.now);
         open.wakes = [flush_at, more_at].into_iter().flatten().min();
         self.engine.flight = Some(flight);
         false

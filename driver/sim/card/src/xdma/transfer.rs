@@ -6,6 +6,8 @@ use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::link::{EngineContext, Upstream};
+use fpga_registers::cast::index;
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
 
@@ -55,7 +57,7 @@ impl Channel {
         if lanes.space.is_of_design(at) {
             return self.transfer_design(flight, rules, lanes);
         }
-        let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(lanes.quantum);
+        let most = index(flight.remaining).min(lanes.quantum);
         let watched = lanes.upstream.plan.watches_channels();
         let moved = if watched && self.refuses(&flight, most, &mut lanes.upstream) {
             match self.direction {
@@ -130,7 +132,8 @@ impl Channel {
         };
         self.performance.count(count, self.engine.width_bytes);
         let advanced = count as u64;
-        flight.remaining -= u32::try_from(count).unwrap_or(0).min(flight.remaining);
+        flight.remaining -=
+            u32::try_from(count).debug_expect("at most the rest").unwrap_or(0).min(flight.remaining);
         let (source_moves, destination_moves) = match self.direction {
             Direction::H2c => (true, !flight.fixed),
             Direction::C2h => (!flight.fixed, true),
@@ -202,7 +205,7 @@ impl Channel {
         let width = usize::try_from(self.engine.width_bytes).unwrap_or(64);
         let mut bytes = [0; 4096];
         let count = most.min(bytes.len());
-        let chunk = bytes.get_mut(..count).unwrap_or_default();
+        let chunk = bytes.get_mut(..count).debug_expect("at most the buffer").unwrap_or_default();
         match self.direction {
             Direction::H2c => {
                 lanes

@@ -117,8 +117,8 @@ fn shm_link_process_with_other_path_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name| folder.path().join(name);
     let mut link = ShmLink::bind(&ShmLinkOptions::new(path("one")).peer(path("two"))).unwrap();
-    let mut stranger = ShmLink::bind(&ShmLinkOptions::new(path("three")).peer(path("one"))).unwrap();
-    send(&mut stranger, &frame(TWO, ONE, 0, 20));
+    let mut unknown_peer = ShmLink::bind(&ShmLinkOptions::new(path("three")).peer(path("one"))).unwrap();
+    send(&mut unknown_peer, &frame(TWO, ONE, 0, 20));
     assert_eq!(receive(&mut link, ONE), None);
     assert_eq!((link.counters.unknown_senders, link.counters.received), (1, 0));
 }
@@ -130,17 +130,17 @@ fn shm_link_invalid_first_message_is_refused() {
     let path = folder.path().join("one");
     let hello = [&connection::HELLO[..], b"/two"].concat();
     for message in [&b""[..], b"hello", &hello, &[0; 5000]] {
-        let stranger = UnixStream::connect(&path).unwrap();
-        std::io::Write::write_all(&mut &stranger, message).unwrap();
-        drop(stranger);
+        let unknown_peer = UnixStream::connect(&path).unwrap();
+        std::io::Write::write_all(&mut &unknown_peer, message).unwrap();
+        drop(unknown_peer);
         assert_eq!(receive(&mut first, ONE), None);
     }
     // As many silent ones as there is space for do not keep others out.
     let _silent: Vec<_> = (0..2 * MAX_CONNECTIONS)
         .map(|_| {
-            let stranger = UnixStream::connect(&path).unwrap();
+            let unknown_peer = UnixStream::connect(&path).unwrap();
             first.look();
-            stranger
+            unknown_peer
         })
         .collect();
     let sent = frame(TWO, ONE, 1, 20);
@@ -164,13 +164,13 @@ fn shm_link_unsealed_or_short_file_is_refused() {
         let file = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, length as u64).unwrap();
         fcntl_add_seals(&file, seals).unwrap();
-        let stranger = UnixStream::connect(folder.path().join("one")).unwrap();
+        let unknown_peer = UnixStream::connect(folder.path().join("one")).unwrap();
         let files = [file.as_fd()];
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&files));
         let hello = [std::io::IoSlice::new(&connection::HELLO), std::io::IoSlice::new(b"/two")];
-        rustix::net::sendmsg(&stranger, &hello, &mut control, SendFlags::empty()).unwrap();
+        rustix::net::sendmsg(&unknown_peer, &hello, &mut control, SendFlags::empty()).unwrap();
         first.look();
         assert_eq!(first.slots.iter().any(|slot| matches!(slot, Slot::Open(_))), is_valid, "{seals:?}");
     }
