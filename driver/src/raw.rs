@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fpga_pci::{Backend, Bar, Interrupt, lock};
-use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, irq::channel_bit};
+use fpga_registers::xdma::irq::channel_bit;
 
 use crate::card::Card;
 use crate::error::{At as _, Error, ResourceError};
@@ -74,38 +74,5 @@ impl Card {
     #[must_use]
     pub fn memory_ranges(&self) -> Option<&[CardRange]> {
         self.shared.reachable()
-    }
-
-    /// Returns whether interrupts are enabled.
-    #[must_use]
-    pub fn has_interrupts(&self) -> bool {
-        !lock(&self.shared.interrupts).is_empty()
-    }
-
-    /// Disables all interrupts of the card and returns its vectors to the system.
-    ///
-    /// # Errors
-    /// [`ResourceError::InUse`] while a channel, the CDMA engine or a user interrupt has an owner, which may wait for an interrupt;
-    /// otherwise as [`enable_interrupts`](Self::enable_interrupts).
-    pub fn disable_interrupts(&self) -> Result<(), Error<ResourceError>> {
-        self.release_interrupts().at(|| self.shared.place())
-    }
-
-    fn release_interrupts(&self) -> Result<(), ResourceError> {
-        let shared = &self.shared;
-        let _claims = shared
-            .info
-            .xdma
-            .channels()
-            .map(|name| shared.claim_channel(name))
-            .collect::<Result<Vec<_>, _>>()?;
-        shared.take_cdma()?;
-        shared.release_cdma();
-        shared.check_user_lines_free()?;
-        let mut interrupts = lock(&shared.interrupts);
-        IrqBlock::CHANNEL_ENABLE.write(&shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
-        shared.backend.disable_interrupts()?;
-        interrupts.clear();
-        Ok(())
     }
 }

@@ -125,6 +125,7 @@ impl Chain {
         let payload = SgDescriptor::new(source, payload_place, bytes)?.with_next(commit_descriptor);
         let commit = SgDescriptor::new(commit_word, commit_place, 4)?.with_next(self.address(number + 1));
         let words = payload.to_words().into_iter().chain(commit.to_words()).chain([sequence]);
+        debug_assert!(into.len() >= SLOT_BYTES, "space for both descriptors and the commit word");
         for (place, word) in into.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }

@@ -3,10 +3,12 @@
 //! It is shared by a lock, not by a thread: a caller that waits drives the endpoint for all others. An [`Endpoint`](super::Endpoint) that
 //! one thread owns has no lock.
 
+mod pending;
+
+pub use pending::{PendingRead, PendingSend};
+
 use fpga_pci::Waited;
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -69,7 +71,7 @@ struct Inner {
     /// Deadlines of the waiting threads.
     limits: Vec<Nanos>,
     /// Number of results for any handle that the waiting threads were not notified of.
-    news: u64,
+    unreported: u64,
     /// Transfers with a handle. `None`: in progress.
     sends: HashMap<SendTicket, Option<SendCompletion>>,
     /// Reads with a handle.
@@ -82,25 +84,25 @@ impl Inner {
     fn drive(&mut self) -> Result<usize, Error<EndpointError>> {
         let answers = self.endpoint.peers.answers();
         let polled = self.endpoint.poll();
-        self.news += self.endpoint.peers.answers() - answers;
+        self.unreported += self.endpoint.peers.answers() - answers;
         while let Some(done) = self.endpoint.next_completion() {
             // The completion of a transfer whose handle was dropped is discarded.
             if let Some(place) = self.sends.get_mut(&done.ticket) {
                 *place = Some(done);
-                self.news += 1;
+                self.unreported += 1;
             }
         }
         while let Some(done) = self.endpoint.next_read() {
             if let Some(place) = self.reads.get_mut(&done.ticket) {
                 *place = Some(done);
-                self.news += 1;
+                self.unreported += 1;
             }
         }
         let known = self.notifications.len();
         self.notifications.extend(std::iter::from_fn(|| self.endpoint.next_notification()));
-        self.news += (self.notifications.len() - known) as u64;
+        self.unreported += (self.notifications.len() - known) as u64;
         // All waiting threads must learn of the error.
-        self.news += u64::from(polled.is_err());
+        self.unreported += u64::from(polled.is_err());
         polled
     }
 
@@ -148,7 +150,7 @@ impl From<Endpoint> for SharedEndpoint {
             endpoint,
             sleeper: None,
             limits: Vec::new(),
-            news: 0,
+            unreported: 0,
             sends: HashMap::new(),
             reads: HashMap::new(),
             notifications: VecDeque::new(),
@@ -358,7 +360,7 @@ impl SharedEndpoint {
 
     /// Notifies the waiting threads of results of the last poll.
     fn notify_waiters(&self, inner: &mut Inner) {
-        if std::mem::take(&mut inner.news) == 0 {
+        if std::mem::take(&mut inner.unreported) == 0 {
             return;
         }
         if !inner.limits.is_empty() {
@@ -376,7 +378,7 @@ impl SharedEndpoint {
         let polled = inner.drive();
         let found = take(inner);
         // The result that this caller takes is not for others.
-        inner.news = inner.news.saturating_sub(found.is_some().into());
+        inner.unreported = inner.unreported.saturating_sub(found.is_some().into());
         self.notify_waiters(inner);
         match found {
             Some(found) => Ok(Ok(found)),
@@ -505,117 +507,5 @@ impl SharedEndpoint {
             inner.endpoint.end_wait(idle, &rest, woken).at(|| self.place())?;
         }
         Ok(inner)
-    }
-}
-
-/// Transfer in progress, with its one completion: await it, wait for it, or poll it.
-///
-/// Dropping it leaves the transfer in progress and discards its completion; [`cancel`](Self::cancel) withdraws the transfer.
-#[derive(Debug)]
-#[must_use = "if dropped, the transfer continues and its completion is discarded"]
-pub struct PendingSend {
-    endpoint: SharedEndpoint,
-    ticket: SendTicket,
-    /// Backoff state of the task that polls it.
-    idle: Option<IdleWait>,
-}
-
-impl PendingSend {
-    /// Returns the ticket of the transfer.
-    #[must_use]
-    pub const fn ticket(&self) -> SendTicket {
-        self.ticket
-    }
-
-    /// Returns the completion, once, if the transfer has ended. Drives the endpoint.
-    ///
-    /// # Errors
-    /// The endpoint has failed, and the transfer had not ended.
-    pub fn try_take(&mut self) -> Result<Option<SendCompletion>, Error<EndpointError>> {
-        Ok(self.endpoint.drive_once(&mut self.endpoint.lock(), |inner| inner.take_send(self.ticket))?.ok())
-    }
-
-    /// Waits for the completion.
-    ///
-    /// # Errors
-    /// [`EndpointError::TimedOut`] leaves the transfer in progress, and the handle can wait again. Any other error means that the endpoint
-    /// has failed.
-    pub fn wait(&mut self, timeout: Duration) -> Result<SendCompletion, Error<EndpointError>> {
-        let late = || EndpointError::TimedOut { waited: Waited::of(self.endpoint.backend(), timeout) };
-        self.endpoint.wait_for(timeout, late, |inner| inner.take_send(self.ticket))
-    }
-
-    /// Withdraws the transfer; its completion reports this. Returns whether the transfer had not ended before.
-    pub fn cancel(&self) -> bool {
-        self.endpoint.change(|inner| inner.endpoint.cancel(self.ticket))
-    }
-}
-
-impl Future for PendingSend {
-    type Output = Result<SendCompletion, Error<EndpointError>>;
-
-    /// Requests another poll whenever the transfer has not ended: the result appears in memory, and nothing signals it to a task. Backs off
-    /// between two polls as [`Endpoint::completion`] does. Must not be polled again after it was ready.
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { endpoint, ticket, idle } = self.get_mut();
-        endpoint.poll_task(idle, context, |inner| inner.take_send(*ticket))
-    }
-}
-
-impl Drop for PendingSend {
-    fn drop(&mut self) {
-        // Another thread may have held the lock at a fork.
-        if self.endpoint.card.check_process().is_ok() {
-            self.endpoint.lock().sends.remove(&self.ticket);
-        }
-    }
-}
-
-/// Read in progress, with its one completion; otherwise as [`PendingSend`].
-#[derive(Debug)]
-#[must_use = "if dropped, the read continues and its completion is discarded"]
-pub struct PendingRead {
-    endpoint: SharedEndpoint,
-    ticket: ReadTicket,
-    /// Backoff state of the task that polls it.
-    idle: Option<IdleWait>,
-}
-
-impl PendingRead {
-    /// Returns the completion, once, if the read has ended. Drives the endpoint.
-    ///
-    /// # Errors
-    /// The endpoint has failed, and the read had not ended.
-    pub fn try_take(&mut self) -> Result<Option<ReadCompletion>, Error<EndpointError>> {
-        Ok(self.endpoint.drive_once(&mut self.endpoint.lock(), |inner| inner.take_read(self.ticket))?.ok())
-    }
-
-    /// Waits for the completion.
-    ///
-    /// # Errors
-    /// [`EndpointError::TimedOut`] leaves the read in progress, and the handle can wait again. Any other error means that the endpoint has
-    /// failed.
-    pub fn wait(&mut self, timeout: Duration) -> Result<ReadCompletion, Error<EndpointError>> {
-        let late = || EndpointError::TimedOut { waited: Waited::of(self.endpoint.backend(), timeout) };
-        self.endpoint.wait_for(timeout, late, |inner| inner.take_read(self.ticket))
-    }
-}
-
-impl Future for PendingRead {
-    type Output = Result<ReadCompletion, Error<EndpointError>>;
-
-    /// Polls as [`PendingSend`].
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { endpoint, ticket, idle } = self.get_mut();
-        endpoint.poll_task(idle, context, |inner| inner.take_read(*ticket))
-    }
-}
-
-impl Drop for PendingRead {
-    fn drop(&mut self) {
-        // Another thread may have held the lock at a fork.
-        if self.endpoint.card.check_process().is_ok() {
-            self.endpoint.lock().reads.remove(&self.ticket);
-        }
     }
 }

@@ -4,6 +4,7 @@ use fpga_firmware::NodeId;
 use fpga_firmware::generated::{self, memory as at};
 use fpga_pci::MmioError;
 use fpga_registers::CardAddr;
+use fpga_registers::invariant::DebugExpect as _;
 
 use super::{Endpoint, EndpointError, random};
 use fpga_driver::extension::At as _;
@@ -115,7 +116,8 @@ impl Endpoint {
             return Err(EndpointError::RegionsFull { capacity: self.regions.len() });
         };
         let block = self.memory_block()?;
-        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        let number =
+            u32::try_from(index).debug_expect("the card's table has fewer windows").unwrap_or(u32::MAX);
         let install = || {
             block.write(at::INDEX, number)?;
             block.write(at::SOURCE_NODE, source.get())?;

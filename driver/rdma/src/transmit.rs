@@ -5,6 +5,7 @@
 //! which shows that the chain has passed the slot and the packets have left.
 
 use fpga_driver::errors::{Cause, CauseClass};
+use fpga_registers::invariant::DebugExpect as _;
 use std::collections::VecDeque;
 
 use fpga_firmware::event;
@@ -209,7 +210,8 @@ impl TransmitPath {
             .encode(transmit.ops.as_slice(), &mut self.scratch[..])
             .map_err(|error| EndpointError::Header(Cause::new(CauseClass::Argument, None, error)))?;
         let too_long = |_| EndpointError::Windows { reason: "payload above the CDMA's limit" };
-        let place = self.scratch.get_mut(STAGED_SLOT..).unwrap_or_default();
+        let place =
+            self.scratch.get_mut(STAGED_SLOT..).debug_expect("space for the slot").unwrap_or_default();
         self.chain
             .encode(self.filled, transmit, &self.windows, window, self.sequence, place)
             .map_err(too_long)?;
@@ -227,7 +229,7 @@ impl TransmitPath {
         self.uploads.push_back(StagedSlot { ticket });
         self.free &= !(1 << window);
         self.busy |= 1 << slot;
-        if let Some(place) = self.slot_of.get_mut(window as usize) {
+        if let Some(place) = self.slot_of.get_mut(window as usize).debug_expect("a free window exists") {
             *place = slot;
         }
         self.filled += 1;

@@ -3,6 +3,7 @@
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use fpga_registers::invariant::DebugExpect as _;
 
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr};
@@ -256,7 +257,8 @@ impl Cdma {
             }
         }
         // A chunk is far below the register's 26 bits and never empty.
-        let bytes = BytesToTransfer::of(length).unwrap_or_default();
+        let bytes =
+            BytesToTransfer::of(length).debug_expect("a chunk fits the length register").unwrap_or_default();
         CdmaBlock::BTT.write(&self.registers, BASE, bytes)?;
         let held = CdmaBlock::BTT.read(&self.registers, BASE)?;
         if held.into_bits() == u32::MAX {

@@ -1,6 +1,7 @@
 //! Path of a ring's descriptors into card memory.
 
 use fpga_pci::{Bar, SharedSlice};
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::{BarOffset, CardAddr};
 use fpga_ring::cdma_ring::{Batch, DescriptorImage, DescriptorSlice, ENTRY_BYTES, RingConfig};
 
@@ -40,7 +41,8 @@ impl DescriptorImage for ImageMemory<'_> {
         let start = index as usize * ENTRY;
         match self {
             Self::Bytes(bytes) => {
-                let Some(place) = bytes.get_mut(start..start + ENTRY) else { return };
+                let place = bytes.get_mut(start..start + ENTRY);
+                let Some(place) = place.debug_expect("an entry of the image") else { return };
                 for (place, word) in place.chunks_exact_mut(4).zip(words) {
                     place.copy_from_slice(&word.to_le_bytes());
                 }
@@ -101,7 +103,9 @@ impl UploadPath {
             Self::Bypass { image, .. } => fill(&mut ImageMemory::Bytes(image)),
             Self::Channel { h2c, image, .. } => {
                 // Registered as long as the ring exists.
-                fill(&mut ImageMemory::Memory(h2c.memory(*image).unwrap_or_default()))
+                fill(&mut ImageMemory::Memory(
+                    h2c.memory(*image).debug_expect("the image is registered").unwrap_or_default(),
+                ))
             }
         }
     }
@@ -171,9 +175,13 @@ impl UploadPath {
     }
 
     fn write_slice(&self, piece: DescriptorSlice) -> Result<(), CdmaRingError> {
-        let Self::Bypass { bar, window, image } = self else { return Ok(()) };
+        let Self::Bypass { bar, window, image } = self else {
+            debug_assert!(false, "slices are written by the bypass BAR only");
+            return Ok(());
+        };
         let start = piece.index as usize * ENTRY;
-        let bytes = image.get(start..start + piece.descriptors as usize * ENTRY).unwrap_or_default();
+        let bytes = image.get(start..start + piece.descriptors as usize * ENTRY);
+        let bytes = bytes.debug_expect("descriptors of the image").unwrap_or_default();
         let offset = BarOffset::new(piece.card.get().wrapping_sub(window.get()));
         bar.write_block(offset, bytes).map_err(mmio)
     }

@@ -76,7 +76,7 @@ pub struct CdmaRing<T> {
     /// Time of the last progress; 0: progress since the clock was last read.
     last_progress: u64,
     /// Number of consecutive polls without progress.
-    fruitless: u32,
+    empty_polls: u32,
     pub(super) overruns: u64,
     /// Number of completed descriptors when the engine last ran past its tail.
     pub(super) overrun_at: Option<u64>,
@@ -123,7 +123,7 @@ impl Cdma {
             control,
             wanted: None,
             last_progress: 0,
-            fruitless: 0,
+            empty_polls: 0,
             overruns: 0,
             overrun_at: None,
             failed: None,
@@ -321,7 +321,7 @@ impl<T> CdmaRing<T> {
 
     const fn note_progress(&mut self) {
         self.last_progress = 0;
-        self.fruitless = 0;
+        self.empty_polls = 0;
     }
 
     /// Reads the engine's progress.
@@ -368,8 +368,8 @@ impl<T> CdmaRing<T> {
     }
 
     fn check_stall(&mut self) -> Result<(), CdmaRingError> {
-        self.fruitless = self.fruitless.wrapping_add(1);
-        if !self.fruitless.is_multiple_of(POLLS_PER_CLOCK_READ) {
+        self.empty_polls = self.empty_polls.wrapping_add(1);
+        if !self.empty_polls.is_multiple_of(POLLS_PER_CLOCK_READ) {
             return Ok(());
         }
         let now = self.now();

@@ -3,6 +3,7 @@
 
 use core::ops::Range;
 use fpga_pci::Waited;
+use fpga_registers::invariant::DebugExpect as _;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -114,6 +115,29 @@ pub(crate) struct Engine {
     _claim: ChannelClaim,
 }
 
+/// Returns the configuration of a ring at `base`; `stream`: card side of a stream channel.
+fn ring_config(
+    direction: Direction,
+    base: Iova,
+    options: &ChannelOptions,
+    stream: Option<CardSide>,
+) -> RingConfig {
+    let mut config = RingConfig::new(direction, base, options.descriptors);
+    config.operations = options.transfers;
+    config.max_descriptor_length = options.max_descriptor_length;
+    if options.long_blocks {
+        config.long_run_descriptors = None;
+    }
+    if options.fixed_address {
+        config.card_side = CardSide::FixedAddress;
+    }
+    if options.report_each {
+        config.report = CompletionPolicy::EachOperation;
+    }
+    config.card_side = stream.unwrap_or(config.card_side);
+    config
+}
+
 impl Engine {
     pub(crate) fn new(
         card: Arc<Shared>,
@@ -125,37 +149,21 @@ impl Engine {
         let name = claim.name;
         let bytes = options.descriptors as usize * 32;
         let metadata = bytes + WRITEBACK_BYTES;
-        let beat = card.info.xdma.data_width.unwrap_or(512) / 8;
-        // Checked before memory is allocated: the options may be absurd.
-        let shape = |base| {
-            let mut config = RingConfig::new(name.direction, base, options.descriptors);
-            config.operations = options.transfers;
-            config.max_descriptor_length = options.max_descriptor_length;
-            if options.long_blocks {
-                config.long_run_descriptors = None;
-            }
-            if options.fixed_address {
-                config.card_side = CardSide::FixedAddress;
-            }
-            if options.report_each {
-                config.report = CompletionPolicy::EachOperation;
-            }
-            if matches!(side, Side::Stream) {
-                config.card_side = match name.direction {
-                    Direction::H2c => CardSide::StreamOut { beat },
-                    Direction::C2h => {
-                        let writebacks = Iova::new(base.get().saturating_add(metadata as u64));
-                        CardSide::StreamIn { writebacks }
-                    }
-                };
-            }
-            config
+        let config = |base: Iova| {
+            let beat = card.info.xdma.data_width.unwrap_or(512) / 8;
+            let writebacks = Iova::new(base.get().saturating_add(metadata as u64));
+            let stream = matches!(side, Side::Stream).then_some(match name.direction {
+                Direction::H2c => CardSide::StreamOut { beat },
+                Direction::C2h => CardSide::StreamIn { writebacks },
+            });
+            ring_config(name.direction, base, &options, stream)
         };
-        shape(Iova::ZERO).validate()?;
+        // Checked before memory is allocated, whose size the options state.
+        config(Iova::ZERO).validate()?;
         let receives = matches!((side, name.direction), (Side::Stream, Direction::C2h));
         let slots = if receives { options.descriptors as usize * METADATA_BYTES } else { 0 };
         let area = card.pool.allocate_registered(metadata + slots, RING_ALIGNMENT)?;
-        let ring = Ring::new(shape(area.iova()))?;
+        let ring = Ring::new(config(area.iova()))?;
         let everything = CardRange::new(CardAddr::ZERO, u64::MAX);
         let mut engine = Self {
             ring,
@@ -192,24 +200,7 @@ impl Engine {
             card,
             _claim: claim,
         };
-        // Before any register is written: an engine that still runs for another owner must not be given this channel's memory.
-        match ChannelBlock::STATUS.read(&engine.bar, engine.base) {
-            Ok(status) if status.into_bits() == u32::MAX => {
-                let source = MmioError::Gone { at: ChannelBlock::STATUS.address(engine.base) };
-                return Err(ResourceError::from(source));
-            }
-            Ok(status) if status.busy() => {
-                // The last owner could not stop the engine. A run started now would count completions of the old run as its own.
-                engine.fail(ChannelError::Wedged {
-                    waited: Waited::new(&*engine.card.backend, 0),
-                    status: status.describe(name.direction).to_string(),
-                    quarantined: 0,
-                });
-                return Err(ResourceError::Busy { channel: name });
-            }
-            Ok(_) => {}
-            Err(source) => return Err(source.into()),
-        }
+        engine.check_idle()?;
         let inside_packet =
             if receives { shared::has_packet_mark(&engine.bar, engine.base) } else { Ok(false) };
         engine.inside_packet = inside_packet?;
@@ -222,6 +213,24 @@ impl Engine {
             Ok(false) => Err(ResourceError::CreditModeUnsupported { channel: name }),
             Err(source) => Err(source.into()),
         }
+    }
+
+    /// Checks, before any register is written, that the engine does not run for an earlier owner: it must not be given this channel's memory.
+    fn check_idle(&mut self) -> Result<(), ResourceError> {
+        let status = ChannelBlock::STATUS.read(&self.bar, self.base)?;
+        if status.into_bits() == u32::MAX {
+            return Err(MmioError::Gone { at: ChannelBlock::STATUS.address(self.base) }.into());
+        }
+        if status.busy() {
+            // The last owner could not stop the engine. A run started now would count completions of the old run as its own.
+            self.fail(ChannelError::Wedged {
+                waited: Waited::new(&*self.card.backend, 0),
+                status: status.describe(self.name.direction).to_string(),
+                quarantined: 0,
+            });
+            return Err(ResourceError::Busy { channel: self.name });
+        }
+        Ok(())
     }
 
     /// Returns whether the last owner of a C2H stream stopped inside a packet.
@@ -550,7 +559,11 @@ impl Engine {
     fn reap(&mut self) -> Result<usize, ChannelError> {
         let Some(area) = &self.area else { return Ok(0) };
         // A lost write-back shows as missing progress. The load cannot fail inside the area.
-        let word = area.memory().load_u32_acquire(self.writeback).unwrap_or(0);
+        let word = area
+            .memory()
+            .load_u32_acquire(self.writeback)
+            .debug_expect("the area contains the write-back word")
+            .unwrap_or(0);
         match self.ring.complete_writeback(word) {
             Ok(0) => {
                 self.empty_polls = self.empty_polls.wrapping_add(1);

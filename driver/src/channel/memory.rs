@@ -11,8 +11,8 @@ pub struct MemoryHandle {
     pub(super) number: u64,
 }
 
-/// Number that no handle has.
-pub(super) const NO_OWNER: u64 = 0;
+/// Number of an entry whose memory is deregistered; handles are numbered from 1.
+pub(super) const DEREGISTERED: u64 = 0;
 
 /// Entry of a scatter-gather list: a part of registered memory, and its card address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct RegisteredEntry {
     pub(super) area: Option<RegisteredMemory>,
     pub(super) start: u64,
     pub(super) length: usize,
-    /// Number of the handle; [`NO_OWNER`] once the memory is deregistered.
+    /// Number of the handle; [`DEREGISTERED`] once the memory is deregistered.
     pub(super) number: u64,
     /// Number of the transfer after the last one that uses the memory.
     pub(super) used_until: u64,
@@ -43,7 +43,7 @@ impl RegisteredEntry {
     /// Returns whether `range` includes bytes of this memory.
     pub(super) fn overlaps(&self, range: HostRange) -> bool {
         let start = range.start.get();
-        // Both lie inside the address space.
+        // Neither end overflows: both ranges were checked against the address space.
         start < self.start + self.length as u64 && self.start < start + range.length
     }
 }

@@ -1,6 +1,7 @@
 //! Doorbells: how queued descriptors reach the engine.
 
 use fpga_pci::{MmioError, barrier};
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::xdma::{Adjacent, ChannelBlock, Credits, SgdmaBlock};
 use fpga_ring::ring::{CreditGrant, Run};
 
@@ -29,11 +30,14 @@ impl Engine {
     }
 
     fn start_run(&mut self) -> Result<(), ChannelError> {
-        let Some(area) = &self.area else { return Ok(()) };
+        let Some(area) = self.area.as_ref().debug_expect("a usable channel has its memory") else {
+            return Ok(());
+        };
         let Some(run) = self.ring.start_run(&mut RingMemory::new(area)) else { return Ok(()) };
         // The engine counts each run from zero, but the word still holds the count of the last run. The engine is idle, so no write-back is
         // in flight that this write could overwrite.
-        let _ = area.memory().store_u32(self.writeback, 0);
+        let _ =
+            area.memory().store_u32(self.writeback, 0).debug_expect("the area contains the write-back word");
         barrier::descriptor_before_doorbell();
         self.note_progress();
         self.start_engine(run).map_err(|source| self.backend_lost(source))?;
@@ -43,11 +47,16 @@ impl Engine {
     }
 
     fn post_credits(&mut self) -> Result<(), ChannelError> {
-        let Some(area) = &self.area else { return Ok(()) };
+        let Some(area) = self.area.as_ref().debug_expect("a usable channel has its memory") else {
+            return Ok(());
+        };
         let Some(extension) = self.ring.post_credits(&mut RingMemory::new(area)) else { return Ok(()) };
         let CreditGrant { start, credits } = extension;
         if start.is_some() {
-            let _ = area.memory().store_u32(self.writeback, 0);
+            let _ = area
+                .memory()
+                .store_u32(self.writeback, 0)
+                .debug_expect("the area contains the write-back word");
         }
         barrier::descriptor_before_doorbell();
         self.note_progress();
@@ -55,7 +64,11 @@ impl Engine {
             self.start_engine(run).map_err(|source| self.backend_lost(source))?;
         }
         // The ring never has more credits outstanding than the register can hold.
-        let grant = u16::try_from(credits).ok().and_then(Credits::of).unwrap_or_default();
+        let grant = u16::try_from(credits)
+            .ok()
+            .and_then(Credits::of)
+            .debug_expect("credits fit the register")
+            .unwrap_or_default();
         SgdmaBlock::CREDITS
             .write(&self.bar, self.sgdma, grant)
             .map_err(|source| self.backend_lost(source))?;

@@ -12,13 +12,13 @@ use fpga_ring::ring::{HostRange, SgEntry};
 
 use super::Ticket;
 use super::engine::{Engine, Side};
-use super::memory::{MemoryHandle, NO_OWNER, RegisteredEntry, ScatterGatherEntry};
+use super::memory::{DEREGISTERED, MemoryHandle, RegisteredEntry, ScatterGatherEntry};
 use crate::error::{ChannelError, Refused, SubmitError};
 use fpga_pci::DmaBuffer;
 
 /// Number of the next registration of this process. It is process-wide, so that the handle of another channel matches nothing here: a
 /// refusal is better than a transfer of the wrong memory.
-static NEXT: AtomicU64 = AtomicU64::new(NO_OWNER + 1);
+static NEXT: AtomicU64 = AtomicU64::new(DEREGISTERED + 1);
 
 impl Engine {
     pub(crate) fn register_memory(
@@ -73,7 +73,7 @@ impl Engine {
         }
         let slot = self.registered.get_mut(memory.index).filter(|_| used_until.is_some());
         let area = slot.and_then(|slot| {
-            slot.number = NO_OWNER;
+            slot.number = DEREGISTERED;
             slot.area.take()
         });
         match area {

@@ -135,7 +135,7 @@ impl Engine {
         self.check_process()?;
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let deadline = Deadline::after(&*self.card.backend, options.timeout.min(options.total));
-        let (mut backoff, mut fruitless) = (Backoff::new(), self.empty_polls);
+        let (mut backoff, mut before) = (Backoff::new(), self.empty_polls);
         let mut now = self.now();
         // Waits by interrupt leave the interrupt enabled for the next one. A wait that polls disables it, to avoid its cost.
         if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.failed.is_none() {
@@ -170,7 +170,7 @@ impl Engine {
                 WaitMode::Interrupt => false,
             };
             if spinning {
-                if core::mem::replace(&mut fruitless, self.empty_polls) > self.empty_polls {
+                if core::mem::replace(&mut before, self.empty_polls) > self.empty_polls {
                     // Progress: poll at the shortest interval again, so that queued transfers are posted early.
                     backoff.reset();
                 }

@@ -1,6 +1,7 @@
 //! Received packet, in the buffers to which the card wrote it.
 
 use fpga_pci::{MemoryError, SharedSlice};
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_ring::ring::{PacketSpan, Packets};
 
 /// Packet borrowed from its stream. Its bytes are in one or more of the stream's buffers, which the next call to the stream posts again.
@@ -39,7 +40,10 @@ impl<'a> Packet<'a> {
         (first..first + u64::from(self.span.descriptors)).map(move |count| {
             // A buffer's number is below 65536, and its length was checked against its size.
             let at = usize::try_from(count % buffers).unwrap_or(0) * size;
-            memory.slice(at, packets.length(count) as usize).unwrap_or_default()
+            memory
+                .slice(at, packets.length(count) as usize)
+                .debug_expect("a buffer in the ring's memory")
+                .unwrap_or_default()
         })
     }
 
@@ -52,16 +56,21 @@ impl<'a> Packet<'a> {
         if offset.checked_add(length).is_none_or(|end| end > self.len()) {
             return Err(MemoryError::OutOfRange { offset, length, size: self.len() });
         }
-        let (mut skip, mut rest) = (offset, into);
+        let (mut skip, mut copied, mut rest) = (offset, 0, into);
         for part in self.parts() {
             let from = skip.min(part.len());
             skip -= from;
             let count = (part.len() - from).min(rest.len());
             let Some((now, later)) = rest.split_at_mut_checked(count) else { break };
             part.read(from, now)?;
+            copied += count;
             rest = later;
         }
-        Ok(())
+        if copied == length {
+            Ok(())
+        } else {
+            Err(MemoryError::OutOfRange { offset, length, size: offset + copied })
+        }
     }
 
     /// Returns a copy of all bytes.

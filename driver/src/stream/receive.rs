@@ -5,6 +5,7 @@
 //! metadata is skipped up to the next end of packet. The engine is not stopped then, because a stop may never complete.
 
 use fpga_pci::DmaBuffer;
+use fpga_registers::invariant::DebugExpect as _;
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{HostRange, MAX_DESCRIPTOR_LENGTH, MetadataMemory, PacketSpan, Packets};
 
@@ -161,7 +162,11 @@ impl C2hStream {
     }
 
     fn packet_view(&self, span: PacketSpan) -> Packet<'_> {
-        let memory = self.engine.registered(self.receiver.memory).unwrap_or_default();
+        let memory = self
+            .engine
+            .registered(self.receiver.memory)
+            .debug_expect("the stream's buffers are registered")
+            .unwrap_or_default();
         let size = self.receiver.size as usize;
         Packet::new(memory, &self.receiver.packets, span, self.receiver.buffers, size)
     }

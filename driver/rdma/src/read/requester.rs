@@ -1,6 +1,7 @@
 //! Side that reads: requests, and the answers that other nodes write.
 
 use fpga_pci::Waited;
+use fpga_registers::invariant::DebugExpect as _;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -258,9 +259,8 @@ impl Endpoint {
         slot: usize,
         result: Result<(), ReadFailure>,
     ) -> Result<(), EndpointError> {
-        let Some(read) = self.reads.requester.pending.get_mut(slot).and_then(Option::take) else {
-            return Ok(());
-        };
+        let read = self.reads.requester.pending.get_mut(slot).and_then(Option::take);
+        let Some(read) = read.debug_expect("a read in progress") else { return Ok(()) };
         if let Some(request) = read.request {
             // The answer overtook the request's acknowledgement, or the request is too late. Its completion, which comes in both cases, is
             // ignored.
