@@ -45,7 +45,6 @@ pub mod recovery;
 mod wait;
 
 mod engine_interrupt;
-mod setters;
 mod shared;
 mod silence;
 mod simulation;

@@ -62,65 +62,35 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Sets the number of the BAR with the XDMA registers.
-    #[must_use]
-    pub const fn dma_bar(mut self, index: u8) -> Self {
-        self.dma_bar = Some(index);
-        self
-    }
-
-    /// Sets whether to read the network interface's identity block.
-    #[must_use]
-    pub const fn network_interface(mut self, choice: NetworkInterface) -> Self {
-        self.network_interface = choice;
-        self
-    }
-
-    /// Sets the offset of the CDMA's registers in the user BAR. An identity block overrides it.
-    #[must_use]
-    pub const fn cdma_offset(mut self, offset: BarOffset) -> Self {
-        self.cdma_offset = Some(offset);
-        self
-    }
-
-    /// Opens the card for inspection only. Nothing is stopped or configured, bus mastering is not enabled, and closing changes nothing.
-    /// Registers can be accessed. Channels, the CDMA engine, interrupts and the endpoint cannot be taken
-    /// ([`ResourceError::Observed`](crate::ResourceError)). Use it to inspect a faulty card: it also opens cards with a hung engine, and
-    /// keeps the state that caused the hang.
-    #[must_use]
-    pub const fn observe(mut self, only: bool) -> Self {
-        self.observe = only;
-        self
-    }
-
-    /// Sets the range of card memory, for a design without a network interface (a network interface reports the range itself). Transfers
-    /// outside the range are refused before any data moves. Without it, only the end of the address space is a limit.
-    #[must_use]
-    pub const fn card_memory(mut self, range: CardRange) -> Self {
-        self.card_memory = Some(range);
-        self
-    }
-
-    /// Sets the maximum time until an engine is idle after a stop or a reset: when the card is opened, when a channel is stopped, and after
-    /// a wait that timed out. An engine that takes longer is treated as hung: its memory is quarantined, and only a reset of the card will
-    /// help. Default and maximum 2 s, which the longest descriptor on the slowest link needs. A healthy engine needs microseconds.
-    #[must_use]
-    pub const fn idle_timeout(mut self, limit: Duration) -> Self {
-        self.idle_timeout = limit;
-        self
-    }
-
     /// Sets the source and limits of DMA memory.
     #[must_use]
     pub fn memory(mut self, options: DmaPoolOptions) -> Self {
         self.memory = options;
         self
     }
+}
 
-    /// How a card outside this process is accessed.
-    #[must_use]
-    pub const fn access(mut self, options: AccessOptions) -> Self {
-        self.access = options;
-        self
+fpga_registers::setters! {
+    impl OpenOptions {
+        /// Sets the number of the BAR with the XDMA registers.
+        dma_bar: u8 => Some;
+        /// Sets whether to read the network interface's identity block.
+        network_interface: NetworkInterface;
+        /// Sets the offset of the CDMA's registers in the user BAR. An identity block overrides it.
+        cdma_offset: BarOffset => Some;
+        /// Opens the card for inspection only. Nothing is stopped or configured, bus mastering is not enabled, and closing changes nothing.
+        /// Registers can be accessed. Channels, the CDMA engine, interrupts and the endpoint cannot be taken
+        /// ([`ResourceError::Observed`](crate::ResourceError)). Use it to inspect a faulty card: it also opens cards with a hung engine, and
+        /// keeps the state that caused the hang.
+        observe: bool;
+        /// Sets the range of card memory, for a design without a network interface (a network interface reports the range itself). Transfers
+        /// outside the range are refused before any data moves. Without it, only the end of the address space is a limit.
+        card_memory: CardRange => Some;
+        /// Sets the maximum time until an engine is idle after a stop or a reset: when the card is opened, when a channel is stopped, and after
+        /// a wait that timed out. An engine that takes longer is treated as hung: its memory is quarantined, and only a reset of the card will
+        /// help. Default and maximum 2 s, which the longest descriptor on the slowest link needs. A healthy engine needs microseconds.
+        idle_timeout: Duration;
+        /// How a card outside this process is accessed.
+        access: AccessOptions;
     }
 }

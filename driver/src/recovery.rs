@@ -114,26 +114,16 @@ impl RecoveryOptions {
         self.max_level = self.max_level.max(level);
         self
     }
+}
 
-    /// Restricts the recovery to this channel.
-    #[must_use]
-    pub const fn channel(mut self, channel: ChannelName) -> Self {
-        self.channel = Some(channel);
-        self
-    }
-
-    /// Sets whether to proceed although parts of the card are in use.
-    #[must_use]
-    pub const fn force(mut self, force: bool) -> Self {
-        self.force = force;
-        self
-    }
-
-    /// Sets the maximum time for one engine to become idle.
-    #[must_use]
-    pub const fn limit(mut self, limit: Duration) -> Self {
-        self.limit = limit;
-        self
+fpga_registers::setters! {
+    impl RecoveryOptions {
+        /// Restricts the recovery to this channel.
+        channel: ChannelName => Some;
+        /// Sets whether to proceed although parts of the card are in use.
+        force: bool;
+        /// Sets the maximum time for one engine to become idle.
+        limit: Duration;
     }
 }
 

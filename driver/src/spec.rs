@@ -152,26 +152,14 @@ pub struct AccessOptions {
     pub message_timeout: Option<Duration>,
 }
 
-impl AccessOptions {
-    /// Opens PCI cards through `interface`.
-    #[must_use]
-    pub const fn vfio(mut self, interface: VfioInterface) -> Self {
-        self.vfio = Some(interface);
-        self
-    }
-
-    /// Presents `token` to the SR-IOV device.
-    #[must_use]
-    pub const fn vf_token(mut self, token: VfToken) -> Self {
-        self.vf_token = Some(token);
-        self
-    }
-
-    /// Maximum time for a message to a vfio-user server and its answer.
-    #[must_use]
-    pub const fn message_timeout(mut self, limit: Duration) -> Self {
-        self.message_timeout = Some(limit);
-        self
+fpga_registers::setters! {
+    impl AccessOptions {
+        /// Opens PCI cards through `vfio`.
+        vfio: VfioInterface => Some;
+        /// Presents `vf_token` to the SR-IOV device.
+        vf_token: VfToken => Some;
+        /// Maximum time for a message to a vfio-user server and its answer.
+        message_timeout: Duration => Some;
     }
 }
 

@@ -36,6 +36,7 @@ pub mod errata;
 pub mod invariant;
 pub mod pci;
 mod quantity;
+mod setters;
 mod words;
 pub mod xdma;
 

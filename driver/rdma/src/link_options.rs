@@ -25,25 +25,20 @@ impl Default for LinkFeedback {
 }
 
 impl LinkFeedback {
-    /// Sets the node of the controller.
-    #[must_use]
-    pub const fn controller(mut self, node: NodeId) -> Self {
-        self.controller = Some(node);
-        self
-    }
-
-    /// Sets the line rate in Mbit/s.
-    #[must_use]
-    pub const fn line_rate_mbps(mut self, rate: u32) -> Self {
-        self.line_rate_mbps = rate;
-        self
-    }
-
     /// Returns the configuration of the host's flow control.
     pub(super) fn flow(self, round_trip: Duration) -> FlowConfig {
         let round_trip = Nanos::from(round_trip).max(Nanos::new(1));
         let mut config = FlowConfig::new(u64::from(self.line_rate_mbps) * 1_000_000, round_trip);
         config.controller = self.controller;
         config
+    }
+}
+
+fpga_registers::setters! {
+    impl LinkFeedback {
+        /// Sets the node of the controller.
+        controller: NodeId => Some;
+        /// Sets the line rate in Mbit/s.
+        line_rate_mbps: u32;
     }
 }

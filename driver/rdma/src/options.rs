@@ -179,33 +179,16 @@ impl Default for SendOptions {
     }
 }
 
-impl SendOptions {
-    /// Sets the priority.
-    #[must_use]
-    pub const fn priority(mut self, priority: u8) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Sets the scheme.
-    #[must_use]
-    pub const fn scheme(mut self, scheme: Scheme) -> Self {
-        self.scheme = Some(scheme);
-        self
-    }
-
-    /// Sets the notification of the receiving application.
-    #[must_use]
-    pub const fn notify(mut self, notify: Notify) -> Self {
-        self.notify = notify;
-        self
-    }
-
-    /// Sets the time after which the transfer is given up.
-    #[must_use]
-    pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
+fpga_registers::setters! {
+    impl SendOptions {
+        /// Sets the priority.
+        priority: u8;
+        /// Sets the scheme.
+        scheme: Scheme => Some;
+        /// Sets the notification of the receiving application.
+        notify: Notify;
+        /// Sets the time after which the transfer is given up.
+        deadline: Duration => Some;
     }
 }
 

@@ -67,33 +67,18 @@ impl SimHop {
             round_trip: Nanos::from_micros(10),
         }
     }
+}
 
-    /// Sets the support of link feedback.
-    #[must_use]
-    pub const fn feedback(mut self, feedback: HopFeedback) -> Self {
-        self.feedback = feedback;
-        self
-    }
-
-    /// Sets the node of the controller.
-    #[must_use]
-    pub const fn controller(mut self, node: NodeId) -> Self {
-        self.controller = Some(node);
-        self
-    }
-
-    /// Sets the rate of the network's links.
-    #[must_use]
-    pub const fn line(mut self, rate: BitRate) -> Self {
-        self.line = rate;
-        self
-    }
-
-    /// Sets the round trip of the network.
-    #[must_use]
-    pub const fn round_trip(mut self, span: Nanos) -> Self {
-        self.round_trip = span;
-        self
+fpga_registers::setters! {
+    impl SimHop {
+        /// Sets the support of link feedback.
+        feedback: HopFeedback;
+        /// Sets the node of the controller.
+        controller: NodeId => Some;
+        /// Sets the rate of the network's links.
+        line: BitRate;
+        /// Sets the round trip of the network.
+        round_trip: Nanos;
     }
 }
 

@@ -4,7 +4,6 @@ use fpga_registers::CardAddr;
 use fpga_ring::cdma_ring::{LENGTH_BITS, RingConfig};
 
 use crate::channel::H2cChannel;
-use crate::setters::setters;
 
 /// Path of descriptors into card memory.
 #[derive(Debug)]
@@ -96,7 +95,7 @@ impl CdmaRingOptions {
     }
 }
 
-setters! {
+fpga_registers::setters! {
     impl CdmaRingOptions {
         /// Sets the number of descriptors.
         descriptors: u32;

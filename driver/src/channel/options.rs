@@ -3,8 +3,6 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
-use crate::setters::setters;
-
 /// Maximum sleep of a wait that can be cancelled, in nanoseconds.
 const CANCEL_CHECK_NS: u64 = 10_000_000;
 
@@ -104,33 +102,18 @@ impl WaitOptions {
     pub(crate) fn max_sleep(&self) -> u64 {
         self.cancel.map_or(u64::MAX, |_| CANCEL_CHECK_NS)
     }
+}
 
-    /// Sets the wait mode.
-    #[must_use]
-    pub const fn mode(mut self, mode: WaitMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Sets the maximum time of one wait.
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Sets the maximum total time of all waits of one call.
-    #[must_use]
-    pub const fn total(mut self, total: Duration) -> Self {
-        self.total = total;
-        self
-    }
-
-    /// Sets the request that ends the wait early.
-    #[must_use]
-    pub const fn cancel(mut self, cancel: Cancellation) -> Self {
-        self.cancel = Some(cancel);
-        self
+fpga_registers::setters! {
+    impl WaitOptions {
+        /// Sets the wait mode.
+        mode: WaitMode;
+        /// Sets the maximum time of one wait.
+        timeout: Duration;
+        /// Sets the maximum total time of all waits of one call.
+        total: Duration;
+        /// Sets the request that ends the wait early.
+        cancel: Cancellation => Some;
     }
 }
 
@@ -187,7 +170,7 @@ impl Default for ChannelOptions {
     }
 }
 
-setters! {
+fpga_registers::setters! {
     impl ChannelOptions {
         /// Sets the number of descriptors in the ring.
         descriptors: u32;

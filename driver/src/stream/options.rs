@@ -31,27 +31,6 @@ impl Default for C2hStreamOptions {
 }
 
 impl C2hStreamOptions {
-    /// Sets the number of buffers.
-    #[must_use]
-    pub const fn buffers(mut self, buffers: u32) -> Self {
-        self.buffers = buffers;
-        self
-    }
-
-    /// Sets the size of each buffer in bytes.
-    #[must_use]
-    pub const fn buffer_size(mut self, bytes: usize) -> Self {
-        self.buffer_size = bytes;
-        self
-    }
-
-    /// Sets the way to keep the ring running.
-    #[must_use]
-    pub const fn run_mode(mut self, run_mode: RunMode) -> Self {
-        self.run_mode = run_mode;
-        self
-    }
-
     /// Returns the options of the underlying channel: one descriptor per buffer, each of which is reported.
     pub(crate) fn channel(&self) -> Result<ChannelOptions, ResourceError> {
         let (buffers, size) = (self.buffers, self.buffer_size);
@@ -64,5 +43,16 @@ impl C2hStreamOptions {
             .transfers(buffers)
             .run_mode(self.run_mode)
             .report_each(true))
+    }
+}
+
+fpga_registers::setters! {
+    impl C2hStreamOptions {
+        /// Sets the number of buffers.
+        buffers: u32;
+        /// Sets the size of each buffer in bytes.
+        buffer_size: usize;
+        /// Sets the way to keep the ring running.
+        run_mode: RunMode;
     }
 }

@@ -64,26 +64,16 @@ impl VfioUserOptions {
             None => Err(VfioUserOpenError::Environment { variable: MESSAGE_TIMEOUT_VARIABLE, text }),
         }
     }
+}
 
-    /// Sets the maximum time of one message.
-    #[must_use]
-    pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
-    }
-
-    /// Sets whether register writes are sent without reply.
-    #[must_use]
-    pub const fn posted_writes(mut self, posted: bool) -> Self {
-        self.posted_writes = posted;
-        self
-    }
-
-    /// Sets whether shared parts of a BAR are mapped.
-    #[must_use]
-    pub const fn map_bars(mut self, map: bool) -> Self {
-        self.map_bars = map;
-        self
+fpga_registers::setters! {
+    impl VfioUserOptions {
+        /// Sets the maximum time of one message.
+        deadline: Duration;
+        /// Sets whether register writes are sent without reply.
+        posted_writes: bool;
+        /// Sets whether shared parts of a BAR are mapped.
+        map_bars: bool;
     }
 }
 

@@ -199,32 +199,22 @@ impl VfioOptions {
         })
     }
 
-    /// Sets the kernel interface.
-    #[must_use]
-    pub const fn interface(mut self, interface: VfioInterface) -> Self {
-        self.interface = interface;
-        self
-    }
-
-    /// Sets the VF token shared with the other functions of an SR-IOV device.
-    #[must_use]
-    pub const fn vf_token(mut self, token: VfToken) -> Self {
-        self.vf_token = Some(token);
-        self
-    }
-
-    /// Sets the access method for BARs.
-    #[must_use]
-    pub const fn bar_access(mut self, access: BarAccess) -> Self {
-        self.bar_access = access;
-        self
-    }
-
     /// Sets the directories of sysfs and the device files.
     #[must_use]
     pub fn roots(mut self, roots: Roots) -> Self {
         self.roots = roots;
         self
+    }
+}
+
+fpga_registers::setters! {
+    impl VfioOptions {
+        /// Sets the kernel interface.
+        interface: VfioInterface;
+        /// Sets the VF token shared with the other functions of an SR-IOV device.
+        vf_token: VfToken => Some;
+        /// Sets the access method for BARs.
+        bar_access: BarAccess;
     }
 }
 

@@ -209,23 +209,6 @@ impl CardServer {
         }
     }
 
-    /// Sets the timeout for a client's first message. Default 5 s.
-    #[must_use]
-    pub const fn first_message(mut self, time: Duration) -> Self {
-        self.first_message = time;
-        self
-    }
-
-    /// Sets the timeout for a client's replies about memory that it maps without a file (`DMA_READ`, `DMA_WRITE`): it applies to all
-    /// messages of one unit of the card's work together. The card does nothing while it waits. After a timeout, or if the replies are
-    /// continually late (a credit of ten timeouts, refilled by a tenth of the elapsed time), the client is not asked again, and accesses to
-    /// such memory are refused. Default 1 s.
-    #[must_use]
-    pub const fn answer(mut self, time: Duration) -> Self {
-        self.answer = time;
-        self
-    }
-
     /// Ends with the first client.
     #[must_use]
     pub const fn once(mut self) -> Self {
@@ -545,6 +528,18 @@ impl CardServer {
     /// Refuses a client that was accepted, with the reason as the reply to its first message, which is waited for a moment.
     pub fn refuse(connection: OwnedFd, reason: Errno) {
         answer_error(&Connection::new(connection), reason, REFUSAL, &mut MessageBuffers::default());
+    }
+}
+
+fpga_registers::setters! {
+    impl CardServer {
+        /// Sets the timeout for a client's first message. Default 5 s.
+        first_message: Duration;
+        /// Sets the timeout for a client's replies about memory that it maps without a file (`DMA_READ`, `DMA_WRITE`): it applies to all
+        /// messages of one unit of the card's work together. The card does nothing while it waits. After a timeout, or if the replies are
+        /// continually late (a credit of ten timeouts, refilled by a tenth of the elapsed time), the client is not asked again, and accesses to
+        /// such memory are refused. Default 1 s.
+        answer: Duration;
     }
 }
 
