@@ -50,7 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-diag", &["fpga-rdma"]),
     ("fpgad", &["fpga-rdma"]),
     ("fpga-frames", &["fpga-rdma"]),
-    // Its code uses the packet formats alone; the others are for its tests.
+    // Its code uses packet formats and receiver alone; the others are for its tests.
     ("fpga-frames-subscriber", &["fpga-frames"]),
     ("fpga-python", &["fpga-frames", "fpga-register-map"]),
     ("fpga-c", &["fpga-frames", "fpga-register-map"]),

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_firmware::wire::NackReason;
+use fpga_firmware::wire::{Control, DataHeader, Flags, NackReason, StartFields};
+use fpga_firmware::{Incarnation, OpNumber, TransferId};
+use fpga_registers::CardAddr;
 
 use crate::blocks::{BLOCK, Credit};
 use crate::fields::Writer;
-use crate::node::Identity;
-use crate::packet::{self, SinglePacket, is_passing};
+use crate::packet::Identity;
 
 /// Time until the first repetition; doubled at each further one.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(5);
@@ -34,7 +35,7 @@ pub(crate) enum Outcome {
     /// The window is closed: reason of the refusal.
     Closed(NackReason),
     /// The publisher's card knows this later incarnation of the node.
-    Superseded(u32),
+    Superseded(Incarnation),
 }
 
 /// Progress that is reported to the publisher.
@@ -91,15 +92,29 @@ impl CreditSender {
 
     fn transmit(&mut self, identity: &Identity, send: &mut impl FnMut(&[u8])) {
         let Some(flight) = &self.flight else { return };
-        let packet = SinglePacket {
-            transfer: self.number,
-            address: self.address,
+        #[expect(clippy::cast_possible_truncation, reason = "64 bytes")]
+        let length = BLOCK as u32;
+        let (address, transfer) = (CardAddr::new(self.address), TransferId::new(self.number));
+        let header = DataHeader {
+            common: identity.common(Flags::NOTIFY_RECEIVER),
+            transfer,
+            oldest_live: transfer,
+            segment: 0,
+            segment_count: 1,
+            address,
             key: self.key,
-            op: self.number,
+            op: OpNumber::new(self.number),
             tries: flight.tries,
             packet_size_log2: identity.packet_size_log2,
+            start: Some(StartFields {
+                base: address,
+                segment_length: length,
+                packets: 1,
+                transfer_base: address,
+                transfer_length: length.into(),
+            }),
         };
-        packet::single(&mut self.out, identity.common(), &packet, &flight.payload);
+        identity.wrap(&mut self.out, |bytes| header.encode(&flight.payload, bytes));
         send(&self.out.0);
     }
 
@@ -113,17 +128,28 @@ impl CreditSender {
     }
 
     /// Handles an answer of the publisher. `None`: it does not end the credit in flight.
-    pub(crate) fn answered(&mut self, answer: packet::Answer, incarnation: u32) -> Option<Outcome> {
-        if answer.reason == Some(NackReason::Superseded) && answer.peer_incarnation == incarnation {
-            self.flight = None;
-            return Some(Outcome::Superseded(answer.op));
+    pub(crate) fn answered(&mut self, answer: &Control, incarnation: Incarnation) -> Option<Outcome> {
+        let (op, peer_incarnation, reason) = match answer {
+            Control::Ack(ack) => (ack.op, ack.peer_incarnation, None),
+            Control::Nack(nack) => (nack.op, nack.peer_incarnation, Some(nack.reason)),
+            _ => return None,
+        };
+        if peer_incarnation != incarnation {
+            return None;
         }
-        let is_ours = answer.op == self.number && answer.peer_incarnation == incarnation;
-        if !is_ours || answer.reason.is_some_and(is_passing) {
+        if reason == Some(NackReason::Superseded) {
+            self.flight = None;
+            // A refusal of this kind has the newest incarnation in place of the op number.
+            return Some(Outcome::Superseded(Incarnation::new(op.get())));
+        }
+        // Registry or event ring full: the credit is repeated.
+        let is_passing =
+            matches!(reason, Some(NackReason::Busy | NackReason::EscapeFull | NackReason::NotReady));
+        if op.get() != self.number || is_passing {
             return None;
         }
         let flight = self.flight.take()?;
-        Some(match answer.reason {
+        Some(match reason {
             // A window that is closed after the leave message was closed by it.
             _ if flight.leaving => Outcome::Left,
             None => Outcome::Arrived,

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fpga_firmware::NodeId;
 use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
+use fpga_firmware::wire::{Control, Packet};
+use fpga_firmware::{Incarnation, NodeId};
 
 use crate::blocks::BLOCK_BYTES;
 use crate::bootstrap::{Conversation, Offer, is_waiting};
 use crate::credit::CreditSender;
 use crate::error::JoinError;
 use crate::fields::{Writer, is_before};
-use crate::node::{Identity, ReceivingNode};
-use crate::packet::{self, Packet};
+use crate::node::ReceivingNode;
+use crate::packet::{Identity, REGISTRY_SCHEME};
 use crate::slots::{Memory, Slots};
 use crate::stream::{Joined, Numbers, Stream};
 use crate::subscriber::{MAX_DATAGRAM, Shared, Subscriber};
@@ -33,7 +34,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 const MAX_CLOCK_WAITS: u32 = 100;
 const CLOCK_WAIT: Duration = Duration::from_millis(5);
 /// Packet size in a HELLO before that of the publisher's card is known, as a power of two: 512 bytes, the default of cards.
-const USUAL_PACKET_SIZE_LOG2: u8 = 9;
+const DEFAULT_PACKET_SIZE_LOG2: u8 = 9;
 
 /// Options for joining.
 #[derive(Clone, Debug)]
@@ -97,27 +98,22 @@ impl Subscriber {
         if offer.node == NodeId::ANY.get() || offer.node == options.node {
             return Err(JoinError::Option { what: "node", expected: "a number that no other node has" });
         }
-        let (peer_incarnation, packet_size_log2) = greet(&socket, options, incarnation, &offer, until)?;
+        let identity = exchange_hello(&socket, options, incarnation, &offer, until)?;
         let (stride, slots) = (stride(options, &offer)?, options.slots);
         let count = usize::try_from(slots).unwrap_or(usize::MAX);
         let too_large =
             JoinError::Memory { needed: stride as u64 * u64::from(slots), limit: options.max_memory };
         let memory = Memory::new(count, stride).ok_or(too_large)?;
         let window = (0, memory.length(), random());
-        let identity = Identity {
-            node: options.node,
-            incarnation,
-            peer: offer.node,
-            peer_incarnation,
-            packet_size_log2,
-            key: window.2,
-        };
+        let identity = Identity { key: window.2, ..identity };
         let heartbeat = Duration::from_millis(offer.heartbeat_ms.into());
         let silence = heartbeat.saturating_mul(options.missed_heartbeats.max(1)).max(options.max_silence);
         let numbers = Numbers { stream: offer.stream, heartbeat, silence, slots };
-        let node = ReceivingNode::new(identity, memory, count);
+        let now = Instant::now();
+        let node =
+            ReceivingNode::new(identity, memory, slots, now).ok_or(JoinError::Scheme { node: offer.node })?;
         // The node works before the join: the publisher may ask it whether an earlier subscriber with its number still exists.
-        let shared = Arc::new(Shared::new(socket, Stream::new(node, numbers, Instant::now())));
+        let shared = Arc::new(Shared::new(socket, Stream::new(node, numbers, now)));
         let subscriber = Self::start(shared).map_err(failed)?;
         let accepted = talk.join(&offer, window, slots)?;
         let (address, length, key) = accepted.credit;
@@ -159,18 +155,25 @@ fn open(options: &SubscriberOptions) -> Result<(UdpSocket, SocketAddr), JoinErro
     opened.map(|socket| (socket, local)).map_err(|cause| JoinError::Socket { local, cause })
 }
 
-/// Exchanges HELLO with the publisher's card, which thereby learns this node's address. Returns its incarnation and packet size.
-fn greet(
+/// Exchanges HELLO with the publisher's card, which thereby learns this node's address. Returns the identity of both nodes, without a key.
+fn exchange_hello(
     socket: &UdpSocket,
     options: &SubscriberOptions,
     incarnation: u32,
     offer: &Offer,
     until: Instant,
-) -> Result<(u32, u8), JoinError> {
+) -> Result<Identity, JoinError> {
     let failed = |cause| JoinError::Socket { local: options.link, cause };
-    let common = packet::Common { source: options.node, destination: offer.node, incarnation };
+    let identity = Identity {
+        node: NodeId::new(options.node),
+        incarnation: Incarnation::new(incarnation),
+        peer: NodeId::new(offer.node),
+        peer_incarnation: Incarnation::default(),
+        packet_size_log2: DEFAULT_PACKET_SIZE_LOG2,
+        key: 0,
+    };
     let mut out = Writer::default();
-    packet::hello(&mut out, common, USUAL_PACKET_SIZE_LOG2, false);
+    identity.hello(&mut out, false);
     let mut buffer = vec![0; MAX_DATAGRAM];
     let mut again = Instant::now();
     loop {
@@ -194,13 +197,15 @@ fn greet(
                 continue;
             }
         };
-        let answer = packet::parse(buffer.get(..length).unwrap_or_default());
-        let ours = answer.filter(|(from, _)| (from.source, from.destination) == (offer.node, options.node));
-        if let Some((from, Packet::HelloReply { packet_size_log2, registry })) = ours {
-            if !registry || !(PACKET_SIZE_LOG2_MIN..=PACKET_SIZE_LOG2_MAX).contains(&packet_size_log2) {
+        let answer = identity.parse(buffer.get(..length).unwrap_or_default());
+        if let Some(Packet::Control(Control::HelloReply(hello))) = answer {
+            let packet_size_log2 = hello.packet_size_log2;
+            if hello.schemes & REGISTRY_SCHEME == 0
+                || !(PACKET_SIZE_LOG2_MIN..=PACKET_SIZE_LOG2_MAX).contains(&packet_size_log2)
+            {
                 return Err(JoinError::Scheme { node: offer.node });
             }
-            return Ok((from.incarnation, packet_size_log2));
+            return Ok(Identity { peer_incarnation: hello.common.incarnation, packet_size_log2, ..identity });
         }
     }
 }

