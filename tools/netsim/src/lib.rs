@@ -53,7 +53,6 @@ mod event_queue;
 pub mod explain;
 pub mod figures;
 pub mod file;
-mod frame;
 mod host;
 pub mod notice;
 mod numbers;

@@ -3,13 +3,13 @@
 
 use fpga_netsim::soak::{FaultMix, SoakOptions, SoakTotals};
 
-fn run(trouble: FaultMix, transfers: u64, longest: u64, seed: u64) -> SoakTotals {
-    let mut soak = SoakOptions::new(trouble, transfers, seed);
+fn run(faults: FaultMix, transfers: u64, longest: u64, seed: u64) -> SoakTotals {
+    let mut soak = SoakOptions::new(faults, transfers, seed);
     soak.longest = longest;
     soak.threads = 2;
     match soak.run(|_| ()) {
-        Ok(tally) => tally,
-        Err(broken) => panic!("{broken}"),
+        Ok(totals) => totals,
+        Err(violation) => panic!("{violation}"),
     }
 }
 
@@ -26,38 +26,38 @@ fn soak_ten_thousand_long_transfers_keep_invariants() {
 }
 
 fn check_ten_thousand(longest: u64) {
-    let tally = run(FaultMix::All, 10_000, longest, 4);
-    assert_eq!(tally.completed + tally.failed() + tally.abandoned, 10_000);
-    assert!(tally.gentle > 2_000 && tally.gentle_completed * 1000 >= tally.gentle * 999, "{tally:?}");
-    assert!(tally.of_any_size > 2_000, "{tally:?}");
-    for (what, count) in [
-        ("retransmits", tally.retransmits),
-        ("damaged", tally.damaged),
-        ("doubled", tally.duplicated),
-        ("duplicates", tally.duplicates),
-        ("escaped", tally.escaped),
-        ("registry full", tally.registry_full),
-        ("restarts", tally.restarts),
-        ("pauses", tally.pauses),
-        ("deadlines", tally.deadline),
-        ("refused", tally.refused),
-        ("abandoned", tally.abandoned),
+    let totals = run(FaultMix::All, 10_000, longest, 4);
+    assert_eq!(totals.completed + totals.failed() + totals.abandoned, 10_000);
+    assert!(totals.gentle > 2_000 && totals.gentle_completed * 1000 >= totals.gentle * 999, "{totals:?}");
+    assert!(totals.of_any_size > 2_000, "{totals:?}");
+    for (name, count) in [
+        ("retransmits", totals.retransmits),
+        ("corrupted", totals.corrupted),
+        ("duplicated", totals.duplicated),
+        ("duplicates", totals.duplicates),
+        ("escaped", totals.escaped),
+        ("registry full", totals.registry_full),
+        ("restarts", totals.restarts),
+        ("pauses", totals.pauses),
+        ("deadlines", totals.deadline),
+        ("refused", totals.refused),
+        ("abandoned", totals.abandoned),
     ] {
-        assert_ne!(count, 0, "no {what}: {tally:?}");
+        assert_ne!(count, 0, "no {name}: {totals:?}");
     }
 }
 
 #[test]
 fn soak_op_numbers_and_transfer_ids_wrap_with_delayed_packets() {
-    let tally = run(FaultMix::DelayedDuplicates, 10_000, 2048, 1);
+    let totals = run(FaultMix::DelayedDuplicates, 10_000, 2048, 1);
     // No other reason is possible: no side restarts, and no side stops sending.
-    assert_eq!(tally.completed + tally.deadline, 10_000, "{tally:?}");
-    assert_eq!(tally.gentle_completed, tally.gentle, "{tally:?}");
-    assert!(tally.gentle > 5_000 && tally.deadline > 500, "{tally:?}");
-    assert!(tally.duplicated > 10_000 && tally.stale > 10_000, "{tally:?}");
+    assert_eq!(totals.completed + totals.deadline, 10_000, "{totals:?}");
+    assert_eq!(totals.gentle_completed, totals.gentle, "{totals:?}");
+    assert!(totals.gentle > 5_000 && totals.deadline > 500, "{totals:?}");
+    assert!(totals.duplicated > 10_000 && totals.stale > 10_000, "{totals:?}");
     // In every round whose transfers do not end before they begin, ids wrap; and thousands of numbers are reused.
-    assert!(tally.ids_wrapped * 500 >= tally.gentle, "{tally:?}");
-    assert!(tally.numbers_reused > 25_000, "{tally:?}");
+    assert!(totals.ids_wrapped * 500 >= totals.gentle, "{totals:?}");
+    assert!(totals.numbers_reused > 25_000, "{totals:?}");
 }
 
 #[test]
@@ -79,8 +79,10 @@ fn soak_holder_of_only_entry_makes_progress() {
         let mut soak = SoakOptions::new(FaultMix::DelayedDuplicates, 1_000_000, 7);
         (soak.longest, soak.only) = (2048, Some(round));
         match soak.run(|_| ()) {
-            Ok(tally) => assert_eq!((tally.gentle, tally.completed), (500, 500), "round {round}: {tally:?}"),
-            Err(broken) => panic!("{broken}"),
+            Ok(totals) => {
+                assert_eq!((totals.gentle, totals.completed), (500, 500), "round {round}: {totals:?}")
+            }
+            Err(violation) => panic!("{violation}"),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Random transfers under random impairments, each of them checked: see [`fpga_netsim::soak`].
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
@@ -13,7 +12,7 @@ use fpga_netsim::soak::{FaultMix, SoakOptions, SoakTotals};
 struct Options {
     /// Kind of random impairments.
     #[arg(long, value_enum, default_value = "everything")]
-    trouble: Kind,
+    faults: FaultMix,
     /// Transfers in total, in rounds of 500.
     #[arg(long, default_value_t = 1_000_000)]
     transfers: u64,
@@ -31,55 +30,41 @@ struct Options {
     round: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Kind {
-    /// Loss, bursts, reordering, duplicates, corruption, blackouts, restarts.
-    Everything,
-    /// Delayed duplicates that arrive after op numbers and transfer ids have wrapped.
-    DelayedDuplicates,
-}
-
 fn main() -> ExitCode {
     let options = Options::parse();
-    let trouble = match options.trouble {
-        Kind::Everything => FaultMix::All,
-        Kind::DelayedDuplicates => FaultMix::DelayedDuplicates,
-    };
-    let mut soak = SoakOptions::new(trouble, options.transfers, options.seed);
-    soak.longest = options.longest;
-    soak.threads = options.threads;
-    soak.only = options.round;
+    let mut soak = SoakOptions::new(options.faults, options.transfers, options.seed);
+    (soak.longest, soak.threads, soak.only) = (options.longest, options.threads, options.round);
     let began = Instant::now();
-    let reported = AtomicU64::new(0);
+    let mut reported = 0;
     let result = soak.run(|done| {
         let tenth = done * 10 / options.transfers.max(1);
-        if reported.fetch_max(tenth, Ordering::Relaxed) < tenth {
+        if std::mem::replace(&mut reported, tenth) < tenth {
             eprintln!("{done} of {} transfers after {:.0?}", options.transfers, began.elapsed());
         }
     });
-    match result {
-        Ok(tally) => {
-            print(&tally);
-            println!("took                {:.1?}", began.elapsed());
-            match shortfall(trouble, &tally) {
-                None => ExitCode::SUCCESS,
-                Some(what) => {
-                    eprintln!("error: {what}");
-                    ExitCode::FAILURE
-                }
+    let missed = match result {
+        Ok(totals) => {
+            for (name, count) in totals.counts() {
+                println!("{:20}{count}", name.replace('_', " "));
             }
+            println!("{:20}{}\n{:20}{:.1?}", "simulated", totals.simulated, "took", began.elapsed());
+            missed_target(options.faults, &totals)
         }
-        Err(broken) => {
-            eprintln!("error: {broken}");
+        Err(violation) => Some(violation.to_string()),
+    };
+    match missed {
+        None => ExitCode::SUCCESS,
+        Some(reason) => {
+            eprintln!("error: {reason}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Target that was missed, beyond the guarantees of each transfer.
-fn shortfall(trouble: FaultMix, tally: &SoakTotals) -> Option<String> {
-    let SoakTotals { gentle, gentle_completed, completed, deadline, transfers, .. } = *tally;
-    match trouble {
+/// Returns the target that was missed, beyond the guarantees of each transfer.
+fn missed_target(faults: FaultMix, totals: &SoakTotals) -> Option<String> {
+    let SoakTotals { gentle, gentle_completed, completed, deadline, transfers, .. } = *totals;
+    match faults {
         // No other reason is possible: no side restarts, and no side stops sending.
         FaultMix::DelayedDuplicates if completed + deadline < transfers => Some(format!(
             "{} of {transfers} transfers neither succeeded nor missed their own deadline; 0 are allowed",
@@ -91,36 +76,4 @@ fn shortfall(trouble: FaultMix, tally: &SoakTotals) -> Option<String> {
         )),
         _ => None,
     }
-}
-
-fn print(tally: &SoakTotals) {
-    for (name, count) in [
-        ("transfers", tally.transfers),
-        ("bytes", tally.bytes),
-        ("of unlimited size", tally.of_any_size),
-        ("completed", tally.completed),
-        ("failed: deadline", tally.deadline),
-        ("failed: unanswered", tally.unanswered),
-        ("failed: state lost", tally.forgotten),
-        ("failed: refused", tally.refused),
-        ("sender restarted", tally.abandoned),
-        ("loss <= 5 %", tally.gentle),
-        ("  of them completed", tally.gentle_completed),
-        ("packets", tally.packets),
-        ("retransmits", tally.retransmits),
-        ("frames lost", tally.lost),
-        ("frames corrupted", tally.damaged),
-        ("frames duplicated", tally.duplicated),
-        ("duplicates dropped", tally.duplicates),
-        ("escaped", tally.escaped),
-        ("registry full", tally.registry_full),
-        ("restarts", tally.restarts),
-        ("pauses", tally.pauses),
-        ("stale answers", tally.stale),
-        ("op numbers reused", tally.numbers_reused),
-        ("ids wrapped", tally.ids_wrapped),
-    ] {
-        println!("{name:20}{count}");
-    }
-    println!("{:20}{}", "simulated", tally.simulated);
 }

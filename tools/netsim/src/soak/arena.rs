@@ -1,9 +1,9 @@
 //! Memory of the receiver: slots that transfers use one after the other, with contents that identify the transfer.
 
 use fpga_protocol::receiver::{MemoryFault, ReceiveMemory};
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, quantity};
 
-use super::{DetectionTime, Invariant};
+use super::Check;
 
 /// Start address of the memory.
 pub(super) const BASE: u64 = 0x1_0000_0000;
@@ -52,7 +52,7 @@ struct Slot {
     /// Whether the application was notified: nothing may change after that.
     arrived: bool,
     /// First byte and length of a transfer whose sender is gone: packets of it may still be in flight.
-    left: Option<(u64, u64)>,
+    released: Option<(u64, u64)>,
 }
 
 /// The receiver's memory.
@@ -61,13 +61,13 @@ pub(super) struct Arena {
     bytes: Vec<u8>,
     slots: Vec<Slot>,
     slot_size: u64,
-    stray: Option<Invariant>,
+    stray: Option<String>,
 }
 
 impl Arena {
     /// Creates `slots` of `slot_size` bytes, a multiple of 8.
     pub(super) fn new(slots: u16, slot_size: u64) -> Self {
-        let empty = Slot { transfer: u64::MAX, start: 0, length: 0, arrived: false, left: None };
+        let empty = Slot { transfer: u64::MAX, start: 0, length: 0, arrived: false, released: None };
         let bytes = usize::try_from(slot_size * u64::from(slots)).unwrap_or(0);
         Self { bytes: vec![0; bytes], slots: vec![empty; slots.into()], slot_size, stray: None }
     }
@@ -86,7 +86,7 @@ impl Arena {
     /// Assigns slot `at` to a transfer. Returns the address of its first byte.
     pub(super) fn assign_slot(&mut self, at: u16, transfer: u64, start: u64, length: u64) -> CardAddr {
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
-            *slot = Slot { transfer, start, length, arrived: false, left: slot.left.take() };
+            *slot = Slot { transfer, start, length, arrived: false, released: slot.released.take() };
         }
         CardAddr::new(BASE + u64::from(at) * self.slot_size + start)
     }
@@ -94,7 +94,7 @@ impl Arena {
     /// Releases slot `at`, whose transfer's sender is gone, for immediate reuse.
     pub(super) fn release_slot(&mut self, at: u16) {
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
-            slot.left = Some((slot.start, slot.length));
+            slot.released = Some((slot.start, slot.length));
             slot.arrived = false;
         }
     }
@@ -105,8 +105,8 @@ impl Arena {
     }
 
     /// Checks the transfer in slot `at` when its arrival is reported.
-    pub(super) fn arrived(&mut self, at: u16) -> Result<(), Invariant> {
-        self.check(at, DetectionTime::OnArrival)?;
+    pub(super) fn arrived(&mut self, at: u16) -> Check {
+        self.check(at, "on arrival")?;
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
             slot.arrived = true;
         }
@@ -114,25 +114,23 @@ impl Arena {
     }
 
     /// Checks that the data that arrived in slot `at` is unchanged.
-    pub(super) fn still(&self, at: u16) -> Result<(), Invariant> {
+    pub(super) fn check_unchanged(&self, at: u16) -> Check {
         match self.slots.get(usize::from(at)) {
-            Some(slot) if slot.arrived => self.check(at, DetectionTime::Afterwards),
+            Some(slot) if slot.arrived => self.check(at, "after arrival"),
             _ => Ok(()),
         }
     }
 
-    fn check(&self, at: u16, when: DetectionTime) -> Result<(), Invariant> {
-        let Some((slot, bytes)) = self.slot_bytes(at) else { return Ok(()) };
-        match first_mismatch(slot.transfer, bytes) {
-            None => Ok(()),
-            Some(offset) => {
-                Err(Invariant::Corrupted { transfer: slot.transfer, offset, length: slot.length, when })
-            }
-        }
+    fn check(&self, at: u16, when: &str) -> Check {
+        let (slot, bytes) = self.slot_bytes(at).ok_or_else(|| format!("slot {at} does not exist"))?;
+        let Slot { transfer, length, .. } = *slot;
+        first_mismatch(transfer, bytes).map_or(Ok(()), |offset| {
+            Err(format!("transfer {transfer}: byte {offset} of {length} is wrong {when}"))
+        })
     }
 
     /// Takes the record of a write outside of all transfers, if there was one.
-    pub(super) fn take_stray_write(&mut self) -> Option<Invariant> {
+    pub(super) fn take_stray_write(&mut self) -> Option<String> {
         self.stray.take()
     }
 }
@@ -146,13 +144,16 @@ impl ReceiveMemory for Arena {
             let holds = |(start, size): (u64, u64)| {
                 offset.checked_sub(start).is_some_and(|offset| offset + length <= size)
             };
-            (holds((slot.start, slot.length)) || slot.left.is_some_and(holds)).then_some(())
+            (holds((slot.start, slot.length)) || slot.released.is_some_and(holds)).then_some(())
         });
         let start = usize::try_from(at.get().wrapping_sub(BASE)).unwrap_or(usize::MAX);
-        let place = start.checked_add(bytes.len()).and_then(|end| self.bytes.get_mut(start..end));
-        match place {
-            Some(place) if inside.is_some() => place.copy_from_slice(bytes),
-            _ => self.stray = Some(Invariant::StrayWrite { address: at.get(), length }),
+        let range = start.checked_add(bytes.len()).and_then(|end| self.bytes.get_mut(start..end));
+        match range {
+            Some(range) if inside.is_some() => range.copy_from_slice(bytes),
+            _ => {
+                let length = quantity(length, "byte");
+                self.stray = Some(format!("write of {length} at {at}, outside the memory of all transfers"));
+            }
         }
         Ok(())
     }

@@ -1,28 +1,25 @@
-//! One round: a network, its impairments, and the checks of every transfer. They are in one file, because each needs the others to be
-//! understood.
-#![expect(clippy::cast_possible_truncation, reason = "random numbers below small bounds")]
+//! One round: both nodes, the links between them, and the checks of every transfer.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
 
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::Permissions;
-use fpga_firmware::wire::{CRC_LENGTH, Control, MAX_CONTROL_LENGTH, Packet};
-use fpga_firmware::{Incarnation, TransferId};
-use fpga_netmodel::{
-    BitRate, Blackout, Bursts, Conditions, Delay, ImpairedLink, Impairments, LinkCounters, Loss, Order,
-    Probability, Rate,
-};
+use fpga_firmware::wire::{Control, DataHeader, MAX_CONTROL_LENGTH, Packet};
+use fpga_firmware::{Incarnation, OpNumber, SegmentIndex, TransferId};
+use fpga_netmodel::{ImpairedLink, LinkCounters};
 use fpga_protocol::Nanos;
-use fpga_protocol::receiver::{MemoryWindow, Output, Receiver, ReceiverConfig};
-use fpga_protocol::sender::{Command, CommandCompletion, Notify, SendFailure, Sender, SenderConfig};
-use fpga_registers::CardAddr;
+use fpga_protocol::receiver::{MemoryWindow, Output, Receiver};
+use fpga_protocol::scheme::traits::{Header, RegistrySender, SchemeSender as _};
+use fpga_protocol::sender::{Command, CommandCompletion, Notify, SendFailure, Sender};
+use fpga_registers::{CardAddr, cast, quantity};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::arena::{self, Arena};
-use super::op_numbers::OpNumberAudit;
-use super::{FaultMix, Invariant, InvariantViolation, SoakOptions, SoakTotals};
-use crate::frame::{self, AnswerKind, Frame};
+use super::parameters::{self, PACKET_LIFETIME, RoundParameters, RoundRng, Side};
+use super::{Check, InvariantViolation, SoakOptions, SoakTotals};
 use crate::scenario::{RECEIVER, SENDER};
 
 /// Maximum number of transfers in progress at once.
@@ -30,233 +27,14 @@ const SLOTS: u16 = 64;
 /// Maximum simulated time of a round; a longer one counts as hung.
 const TIMEOUT: Nanos = Nanos::from_secs(3_600);
 const LINK_CAPACITY: usize = 1 << 14;
-/// Packet lifetime, longer than any delay of a round's links.
-const PACKET_LIFETIME: Nanos = Nanos::from_millis(20);
-
-/// Random numbers of a round.
-struct RoundRng(Pcg32);
-
-impl RoundRng {
-    fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
-    }
-
-    fn between(&mut self, least: u64, most: u64) -> u64 {
-        least + self.below(most - least + 1)
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    /// Random fraction between 0 and `most`, in steps of a millionth of it.
-    fn fraction(&mut self, most: f64) -> f64 {
-        most * f64::from(u32::try_from(self.below(1_000_001)).unwrap_or(0)) / 1e6
-    }
-
-    /// Random number whose logarithm is uniformly distributed.
-    fn spread(&mut self, longest: u64) -> u64 {
-        let bits = u64::BITS - longest.max(1).leading_zeros();
-        loop {
-            let bit = self.below(bits.into());
-            let length = (1 << bit) + self.below(1 << bit);
-            if length <= longest {
-                return length;
-            }
-        }
-    }
-
-    fn micros(&mut self, most: u64) -> Nanos {
-        Nanos::new(self.below(most * 1000 + 1))
-    }
-}
-
-/// Parameters of a round's network.
-struct RoundParameters {
-    there: Impairments,
-    back: Impairments,
-    sender: SenderConfig,
-    receiver: ReceiverConfig,
-    longest: u64,
-    deadline: Nanos,
-    /// Times of restarts, and the restarted side.
-    restarts: Vec<(Nanos, Side)>,
-    /// Times and durations of pauses of the sender's host: its card continues.
-    pauses: Vec<(Nanos, Nanos)>,
-    gentle: bool,
-    /// Whether the length of transfers is not limited.
-    of_any_size: bool,
-    /// Whether there are few op numbers, and one incarnation of the sender.
-    numbers_come_round: bool,
-}
+/// Position of a transfer's number in the address of its bytes at the sender; the offset is below.
+const NUMBER_SHIFT: u32 = 24;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Sender,
-    /// With new keys, as hosts choose them at random.
-    Receiver,
-    /// With the same keys, not receiving until nothing that was sent before can still arrive.
-    ReceiverAfterAPause,
-}
-
-fn draw(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
-    match soak.trouble {
-        FaultMix::All => everything(soak, dice),
-        FaultMix::DelayedDuplicates => delayed_duplicates(soak, dice),
-    }
-}
-
-fn tables(
-    soak: &SoakOptions,
-    dice: &mut RoundRng,
-    sender: &mut SenderConfig,
-    receiver: &mut ReceiverConfig,
-) -> u64 {
-    sender.packet_size_log2 = [9, 9, 9, 9, 9, 9, 9, 12, 12, 10, 8, 6][dice.below(12) as usize];
-    let mask_bits = [32, 32, 32, 1, 2, 7, 8, 31, 64, 100, 255, 256][dice.below(12) as usize];
-    sender.mask_bits = mask_bits;
-    let whole = u32::from(mask_bits) << sender.packet_size_log2;
-    sender.segment_size = if dice.one_in(3) { dice.between(1, whole.into()) as u32 } else { whole };
-    // Segments of a few bytes would make as many packets.
-    sender.segment_size = sender.segment_size.max(64).min(whole);
-    sender.big_threshold = dice.below(u64::from(sender.segment_size) + 1) as u32;
-    sender.op_entries = [256, 256, 256, 1024, 64, 8, 2, 1][dice.below(8) as usize];
-    sender.packet_lifetime = PACKET_LIFETIME;
-    sender.first_transfer = TransferId::new((dice.0.next_u32() & 0xFF).wrapping_neg());
-    receiver.packet_size_log2 = sender.packet_size_log2;
-    receiver.mask_bits = mask_bits;
-    receiver.registry_entries = [64, 64, 64, 256, 8, 3, 1][dice.below(7) as usize];
-    receiver.escape_slots = [64, 64, 16, 3, 1, 0][dice.below(6) as usize];
-    receiver.packet_lifetime = PACKET_LIFETIME;
-    receiver.transfers = if dice.one_in(3) { dice.between(1, 16) as u16 } else { 128 };
-    receiver.tombstones = if dice.one_in(3) { dice.between(2, 20) as u16 } else { 128 };
-    // Small packets and tiny tables make a long round.
-    let slow =
-        sender.packet_size_log2 < 9 || sender.op_entries < 64 || mask_bits < 8 || sender.segment_size < 4096;
-    if slow { soak.longest.min(16 << 10) } else { soak.longest }
-}
-
-fn everything(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
-    let (mut sender, mut receiver) =
-        (SenderConfig::default(), ReceiverConfig::new(RECEIVER, Incarnation::new(1)));
-    let longest = tables(soak, dice, &mut sender, &mut receiver);
-    let gentle_loss = !dice.one_in(3);
-    let most = if gentle_loss { 0.05 } else { 0.10 };
-    let distance = dice.micros(10);
-    let rate = Rate {
-        rate: BitRate::from_gbps([1, 10, 40, 100][dice.below(4) as usize]),
-        queue: Nanos::from_micros(dice.between(100, 5_000)),
-    };
-    let mut blackouts = Vec::new();
-    if dice.one_in(5) {
-        for _ in 0..dice.between(1, 3) {
-            blackouts.push(Blackout { from: dice.micros(60_000), length: Nanos::from_millis(10) });
-        }
-    }
-    let mut way = || {
-        let mut impairments = Impairments::default().rate(rate).distance(distance);
-        impairments.data = conditions(dice, most);
-        impairments.control = conditions(dice, most);
-        impairments.blackouts.clone_from(&blackouts);
-        let hold_back = Nanos::from_micros(50);
-        impairments.order = match dice.below(4) {
-            0 => Order::InOrder,
-            1 => Order::Random { depth: dice.between(2, 64) as usize, patience: hold_back },
-            _ => Order::Degree { degree: 1 << dice.below(9), patience: hold_back },
-        };
-        impairments
-    };
-    let (there, back) = (way(), way());
-    let restarts = (0..u64::from(dice.one_in(6)) * dice.between(1, 3))
-        .map(|_| {
-            let side = [Side::Sender, Side::Receiver, Side::ReceiverAfterAPause][dice.below(3) as usize];
-            (dice.micros(30_000), side)
-        })
-        .collect::<Vec<_>>();
-    let pauses = (0..u64::from(dice.one_in(6)) * dice.between(1, 3))
-        .map(|_| (dice.micros(30_000), Nanos::from_millis(dice.between(1_000, 5_000))))
-        .collect::<Vec<_>>();
-    let hurried = dice.one_in(10);
-    let deadline = if hurried { Nanos::from_micros(dice.between(100, 30_000)) } else { Nanos::from_secs(60) };
-    let gentle = gentle_loss && restarts.is_empty() && pauses.is_empty() && !hurried;
-    RoundParameters {
-        there,
-        back,
-        sender,
-        receiver,
-        longest,
-        deadline,
-        restarts,
-        pauses,
-        gentle,
-        of_any_size: longest == soak.longest,
-        numbers_come_round: false,
-    }
-}
-
-fn conditions(dice: &mut RoundRng, most_loss: f64) -> Conditions {
-    let probability = |fraction| Probability::new(fraction).unwrap_or_default();
-    let rate = dice.fraction(most_loss);
-    let loss = match Bursts::of(rate, 1.0 + dice.fraction(7.0)) {
-        Ok(bursts) if dice.one_in(3) => Loss::Bursts(bursts),
-        _ => Loss::Independent(probability(rate)),
-    };
-    let (least, mean) = (dice.micros(5), dice.micros(20));
-    let delay = match dice.below(6) {
-        0 => Delay::Uniform { least, most: least.saturating_add(mean) },
-        1 => Delay::Exponential { least, mean },
-        2 => Delay::Normal { mean, deviation: least },
-        3 => Delay::LogNormal { least, median: mean, sigma: 0.5 },
-        _ => Delay::Constant(Nanos::ZERO),
-    };
-    Conditions::default()
-        .loss(loss)
-        .delay(delay)
-        .copies(probability(dice.fraction(0.05)), Delay::Exponential { least, mean: Nanos::from_micros(100) })
-        .damage(probability(dice.fraction(0.01)))
-}
-
-fn delayed_duplicates(soak: &SoakOptions, dice: &mut RoundRng) -> RoundParameters {
-    let (mut sender, mut receiver) =
-        (SenderConfig::default(), ReceiverConfig::new(RECEIVER, Incarnation::new(1)));
-    tables(soak, dice, &mut sender, &mut receiver);
-    sender.packet_size_log2 = 6;
-    sender.mask_bits = sender.mask_bits.min(8);
-    sender.segment_size = u32::from(sender.mask_bits) << 6;
-    sender.big_threshold = sender.segment_size;
-    receiver.packet_size_log2 = 6;
-    receiver.mask_bits = sender.mask_bits;
-    // Numbers are reused after two to eight packets of a slot.
-    sender.generation_bits = dice.between(1, 3) as u8;
-    sender.op_entries = dice.between(2, 64) as u32;
-    let lifetime = Nanos::from_micros(dice.between(20, 500));
-    sender.packet_lifetime = lifetime;
-    receiver.packet_lifetime = lifetime;
-    let probability = |fraction| Probability::new(fraction).unwrap_or_default();
-    // Held back for up to the lifetime, less the travel time itself.
-    let copy = Delay::Uniform { least: Nanos::ZERO, most: lifetime.saturating_sub(Nanos::from_micros(5)) };
-    let conditions = Conditions::default()
-        .loss(Loss::Independent(probability(dice.fraction(0.05))))
-        .copies(probability(0.3), copy);
-    let rate = Rate { rate: BitRate::from_gbps(100), queue: Nanos::from_micros(3) };
-    let link = Impairments::both(conditions).rate(rate).distance(Nanos::from_micros(1));
-    // Abandoned transfers leave packets in the escape channel, where they wait for longer than the reuse delay of their numbers.
-    let micros = lifetime.get() / 1000;
-    let hurried = micros.is_multiple_of(4);
-    let deadline = if hurried { Nanos::from_micros(20 + micros * 7 % 280) } else { Nanos::from_secs(60) };
-    RoundParameters {
-        there: link.clone(),
-        back: link,
-        sender,
-        receiver,
-        longest: soak.longest.min(2048),
-        deadline,
-        restarts: Vec::new(),
-        pauses: Vec::new(),
-        gentle: !hurried,
-        of_any_size: false,
-        numbers_come_round: true,
-    }
+enum TransferState {
+    InProgress,
+    Succeeded,
+    Failed,
 }
 
 /// History of a transfer.
@@ -265,24 +43,24 @@ struct TransferRecord {
     slot: u16,
     length: u64,
     deadline: Nanos,
-    /// `None` while it is in progress.
-    ended: Option<TransferOutcome>,
+    state: TransferState,
     /// Incarnation of the receiver that last notified of it.
     notified: Option<u32>,
     /// Incarnation of the receiver at submission.
     receiver_incarnation: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TransferOutcome {
-    Succeeded,
-    Failed,
+impl TransferRecord {
+    /// Whether it succeeded and its notification is still to come. Empty transfers have none.
+    fn awaits_notice(&self) -> bool {
+        self.state == TransferState::Succeeded && self.notified.is_none() && self.length != 0
+    }
 }
 
 struct Round<'a> {
     network: &'a RoundParameters,
-    dice: RoundRng,
-    sender: Sender,
+    random: RoundRng,
+    sender: RegistrySender,
     receiver: Receiver,
     arena: Arena,
     there: ImpairedLink<Vec<u8>>,
@@ -291,245 +69,219 @@ struct Round<'a> {
     key: u64,
     sender_incarnation: u32,
     receiver_incarnation: u32,
+    /// Time until which a restarted receiver takes no packet.
     deaf_until: Nanos,
     /// End of the pause of the sender's host.
-    asleep_until: Nanos,
+    paused_until: Nanos,
     /// Time until which a restarted sender sends nothing: packets of its earlier incarnation may still be in flight.
     quiet_until: Nanos,
-    /// Answers that its card received during the pause.
-    unseen: VecDeque<Vec<u8>>,
-    stories: Vec<TransferRecord>,
-    /// Generation and transfer by ticket slot.
-    tickets: Vec<(u32, usize)>,
+    /// Answers that the sender's card has received and its host has not processed.
+    answers: VecDeque<Vec<u8>>,
+    records: Vec<TransferRecord>,
+    /// Transfers in progress by slot and generation of their tickets.
+    tickets: HashMap<(u32, u32), usize>,
     /// Transfers by the sender's incarnation and the id on the wire.
     on_wire: HashMap<(u32, u32), usize>,
     /// Audit of op numbers, if they are reused.
-    names: Option<OpNumberAudit>,
+    audit: Option<OpNumberAudit>,
     free: Vec<u16>,
-    /// Slots of transfers that failed: late packets may still be written there.
+    /// Slots of transfers that failed, with the time until which late packets may still be written there.
     releasing: Vec<(Nanos, u16)>,
-    live: u64,
     buffers: Vec<Vec<u8>>,
-    tally: SoakTotals,
+    totals: SoakTotals,
 }
 
 /// Runs one round.
-pub(super) fn run(soak: &SoakOptions, number: u64, transfers: u64) -> Result<SoakTotals, InvariantViolation> {
-    let seed = soak
-        .seed
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-        .wrapping_add(number.wrapping_mul(0xD134_2543_DE82_EF95));
-    let mut dice = RoundRng(Pcg32::new(seed, 0xDA3E_39CB_94B9_5BDB));
-    let network = draw(soak, &mut dice);
+pub(super) fn run(soak: &SoakOptions, round: u64, transfers: u64) -> Result<SoakTotals, InvariantViolation> {
+    let seed =
+        soak.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(round.wrapping_mul(0xD134_2543_DE82_EF95));
+    let mut random = RoundRng(Pcg32::new(seed, 0xDA3E_39CB_94B9_5BDB));
+    let network = parameters::draw(soak, &mut random);
     let mut at = Nanos::ZERO;
-    let result = Round::new(&network, dice, seed).and_then(|mut round| {
-        let result = round.go(transfers);
+    let result = Round::new(&network, random, seed).and_then(|mut round| {
+        let result = round.run(transfers);
         at = round.now;
-        result?;
-        Ok(round.tally)
+        result.map(|()| round.totals)
     });
-    result.map_err(|what| InvariantViolation { seed: soak.seed, round: number, at, what })
+    result.map_err(|invariant| InvariantViolation { seed: soak.seed, round, at, invariant })
 }
 
 impl<'a> Round<'a> {
-    fn new(network: &'a RoundParameters, mut dice: RoundRng, seed: u64) -> Result<Self, Invariant> {
+    fn new(network: &'a RoundParameters, mut random: RoundRng, seed: u64) -> Check<Self> {
         let slot_size = (network.longest + arena::MAX_START_OFFSET).next_multiple_of(64);
         let arena = Arena::new(SLOTS, slot_size);
-        let key = dice.0.next_u64();
-        let (sender_incarnation, receiver_incarnation) = (1, 1);
+        let key = random.0.next_u64();
+        let link = |impairments: &fpga_netmodel::Impairments, seed| {
+            ImpairedLink::new(impairments.clone(), LINK_CAPACITY, seed).map_err(setup)
+        };
         Ok(Self {
-            sender: Sender::new(network.sender, Incarnation::new(sender_incarnation))
-                .map_err(Invariant::Sender)?,
-            receiver: open(network, receiver_incarnation, key, arena.size())?,
-            there: ImpairedLink::new(network.there.clone(), LINK_CAPACITY, seed).map_err(Invariant::Links)?,
-            back: ImpairedLink::new(network.back.clone(), LINK_CAPACITY, !seed).map_err(Invariant::Links)?,
+            sender: sender(network, 1)?,
+            receiver: receiver(network, 1, key, arena.size())?,
+            there: link(&network.there, seed)?,
+            back: link(&network.back, !seed)?,
             arena,
             now: Nanos::ZERO,
             key,
-            sender_incarnation,
-            receiver_incarnation,
+            sender_incarnation: 1,
+            receiver_incarnation: 1,
             deaf_until: Nanos::ZERO,
-            asleep_until: Nanos::ZERO,
+            paused_until: Nanos::ZERO,
             quiet_until: Nanos::ZERO,
-            unseen: VecDeque::new(),
-            stories: Vec::new(),
-            tickets: vec![(u32::MAX, 0); slot_index(network.sender.transfers)],
+            answers: VecDeque::new(),
+            records: Vec::new(),
+            tickets: HashMap::new(),
             on_wire: HashMap::new(),
-            names: network.numbers_come_round.then(OpNumberAudit::default),
+            audit: network.are_numbers_reused.then(OpNumberAudit::default),
             free: (0..SLOTS).collect(),
             releasing: Vec::new(),
-            live: 0,
             buffers: Vec::new(),
-            tally: SoakTotals { rounds: 1, ..SoakTotals::default() },
+            totals: SoakTotals { rounds: 1, ..SoakTotals::default() },
             network,
-            dice,
+            random,
         })
     }
 
-    fn go(&mut self, transfers: u64) -> Result<(), Invariant> {
+    fn run(&mut self, transfers: u64) -> Check {
         let mut restarts = self.network.restarts.clone();
-        restarts.sort_unstable_by_key(|(at, _)| core::cmp::Reverse(*at));
+        restarts.sort_unstable_by_key(|(at, _)| Reverse(*at));
         let mut pauses = self.network.pauses.clone();
-        pauses.sort_unstable_by_key(|(at, _)| core::cmp::Reverse(*at));
+        pauses.sort_unstable_by_key(|(at, _)| Reverse(*at));
         loop {
             while let Some((_, side)) = restarts.pop_if(|(at, _)| *at <= self.now) {
                 self.restart(side)?;
             }
             while let Some((at, span)) = pauses.pop_if(|(at, _)| *at <= self.now) {
-                self.asleep_until = self.asleep_until.max(at.saturating_add(span));
-                self.tally.pauses += 1;
+                self.paused_until = self.paused_until.max(at.saturating_add(span));
+                self.totals.pauses += 1;
             }
-            self.arrivals()?;
+            self.receive()?;
             if self.receiver.poll_timeout().is_some_and(|at| at <= self.now) {
                 self.receiver.handle_timeout(self.now);
                 self.outputs()?;
             }
-            self.rest();
-            if !self.is_asleep() {
-                self.answers()?;
+            self.release_slots();
+            if !self.is_paused() {
+                self.handle_answers()?;
                 if self.sender.poll_timeout().is_some_and(|at| at <= self.now) {
                     self.sender.handle_timeout(self.now);
                 }
-                while (self.stories.len() as u64) < transfers && self.submit()? {}
-                self.transmit();
+                while (self.records.len() as u64) < transfers && self.submit()? {}
+                self.transmit()?;
                 while let Some(completion) = self.sender.poll_completion() {
                     self.ended(&completion)?;
                 }
             }
-            let all = self.stories.len() as u64 == transfers && self.live == 0;
-            let empty = self.there.is_empty() && self.back.is_empty() && self.unseen.is_empty();
-            if all && empty && self.sender.is_idle() {
-                break;
+            let is_over = self.records.len() as u64 == transfers && self.tickets.is_empty();
+            let is_empty = self.there.is_empty() && self.back.is_empty() && self.answers.is_empty();
+            if is_over && is_empty && self.sender.inner().is_idle() {
+                return self.finish();
             }
-            let event = [restarts.last().map(|(at, _)| *at), pauses.last().map(|(at, _)| *at)];
-            let next = self.next(event.into_iter().flatten().min());
-            match next {
-                Some(next) if next < TIMEOUT => self.now = next.max(self.now.saturating_add(Nanos::new(1))),
-                _ => return Err(Invariant::Hung { left: self.live + transfers - self.stories.len() as u64 }),
+            let events = [restarts.last().map(|(at, _)| *at), pauses.last().map(|(at, _)| *at)];
+            match self.next(events).filter(|next| *next < TIMEOUT) {
+                Some(next) => self.now = next.max(self.now.saturating_add(Nanos::new(1))),
+                None => {
+                    let left = self.tickets.len() as u64 + transfers - self.records.len() as u64;
+                    return Err(format!("{} without an end", quantity(left, "transfer")));
+                }
             }
         }
-        self.tally.simulated = self.now;
-        self.finish()
     }
 
-    const fn is_asleep(&self) -> bool {
-        self.now.get() < self.asleep_until.get()
+    fn is_paused(&self) -> bool {
+        self.now < self.paused_until
     }
 
-    fn next(&self, event: Option<Nanos>) -> Option<Nanos> {
+    fn next(&self, events: [Option<Nanos>; 2]) -> Option<Nanos> {
         let link = Some(self.there.free_at().max(self.quiet_until)).filter(|at| *at > self.now);
-        let host = if self.is_asleep() {
-            [Some(self.asleep_until), None]
+        let host = if self.is_paused() {
+            [Some(self.paused_until), None]
         } else {
             [link, self.sender.poll_timeout()]
         };
-        [
-            host[0],
-            host[1],
-            event,
-            self.there.poll_timeout(),
-            self.back.poll_timeout(),
-            self.receiver.poll_timeout(),
-            self.releasing.iter().map(|(at, _)| *at).min(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let links = [self.there.poll_timeout(), self.back.poll_timeout(), self.receiver.poll_timeout()];
+        let released = self.releasing.iter().map(|(at, _)| *at);
+        host.into_iter().chain(events).chain(links).flatten().chain(released).min()
     }
 
     /// Submits a transfer. Returns `false` if there is no free slot.
-    fn submit(&mut self) -> Result<bool, Invariant> {
+    fn submit(&mut self) -> Check<bool> {
         if self.free.is_empty() {
             return Ok(false);
         }
-        let at = self.dice.below(self.free.len() as u64);
-        let slot = self.free.swap_remove(usize::try_from(at).unwrap_or(0));
-        self.arena.still(slot)?;
-        let number = self.stories.len();
-        let length = if self.dice.one_in(200) { 0 } else { self.dice.spread(self.network.longest) };
-        let start = self.dice.below(arena::MAX_START_OFFSET);
+        let at = self.random.below(self.free.len() as u64);
+        let slot = self.free.swap_remove(usize::try_from(at).map_err(setup)?);
+        self.arena.check_unchanged(slot)?;
+        let number = self.records.len();
+        let length = if self.random.one_in(200) { 0 } else { self.random.spread(self.network.longest) };
+        let start = self.random.below(arena::MAX_START_OFFSET);
         let destination = self.arena.assign_slot(slot, number as u64, start, length);
         let deadline = self.now.saturating_add(self.network.deadline);
         let command = Command {
-            source: source(number),
+            source: CardAddr::new((number as u64 + 1) << NUMBER_SHIFT),
             node: RECEIVER,
             destination,
             length,
             key: self.key,
-            notify: if self.dice.one_in(5) { Notify::Sender } else { Notify::Receiver },
+            notify: if self.random.one_in(5) { Notify::Sender } else { Notify::Receiver },
             deadline: Some(deadline),
-            priority: u8::try_from(self.dice.below(3)).unwrap_or(0),
+            priority: u8::try_from(self.random.below(3)).map_err(setup)?,
         };
         let Ok(ticket) = self.sender.submit(self.now, command) else {
             // Completions have not been polled yet.
             self.free.push(slot);
             return Ok(false);
         };
-        if let Some(place) = self.tickets.get_mut(slot_index(ticket.slot())) {
-            *place = (ticket.generation(), number);
-        }
+        self.tickets.insert((ticket.slot(), ticket.generation()), number);
         let receiver_incarnation = self.receiver_incarnation;
-        self.stories.push(TransferRecord {
-            slot,
-            length,
-            deadline,
-            ended: None,
-            notified: None,
-            receiver_incarnation,
-        });
-        self.live += 1;
-        self.tally.transfers += 1;
-        self.tally.bytes += length;
-        self.tally.of_any_size += u64::from(self.network.of_any_size);
+        let state = TransferState::InProgress;
+        let notified = None;
+        self.records.push(TransferRecord { slot, length, deadline, state, notified, receiver_incarnation });
+        self.totals.transfers += 1;
+        self.totals.bytes += length;
+        self.totals.of_any_size += u64::from(self.network.of_any_size);
         Ok(true)
     }
 
-    fn transmit(&mut self) {
-        if self.now < self.quiet_until {
-            return;
-        }
-        while self.there.free_at() <= self.now && self.there.len() < LINK_CAPACITY / 2 {
-            let Some(transmit) = self.sender.poll_transmit(self.now) else { return };
-            let number = (transmit.source.get() >> 24) - 1;
-            let number = usize::try_from(number).unwrap_or(usize::MAX);
-            self.on_wire.insert((self.sender_incarnation, transmit.transfer.get()), number);
-            let Self { there, buffers, now, sender_incarnation, names, tally, .. } = self;
-            let mut offset = transmit.source.get() & 0xFF_FFFF;
-            frame::packets(&transmit, Incarnation::new(*sender_incarnation), |frame| {
-                let mut bytes = buffers.pop().unwrap_or_default();
-                // Zeroing as much as the longest packet needs would take most of the time.
-                let space = match &frame {
-                    Frame::Data { header, payload } => header.length() + payload + CRC_LENGTH,
-                    Frame::Control(_) => MAX_CONTROL_LENGTH,
-                };
-                bytes.resize(space, 0);
-                let length = match frame {
-                    Frame::Data { header, payload } => {
-                        if let Some(names) = names {
-                            names.record_sent(&header, tally);
-                        }
-                        let mut content = [0; 1 << 12];
-                        let content = content.get_mut(..payload).unwrap_or_default();
-                        arena::fill(number as u64, offset, content);
-                        offset += payload as u64;
-                        header.encode(content, &mut bytes)
+    fn transmit(&mut self) -> Check {
+        while self.now >= self.quiet_until
+            && self.there.free_at() <= self.now
+            && self.there.len() < LINK_CAPACITY / 2
+        {
+            let Some(packet) = self.sender.poll_packet(self.now) else { return Ok(()) };
+            let mut bytes = self.buffers.pop().unwrap_or_default();
+            let payload = cast::index(packet.payload);
+            bytes.resize(packet.header.length() + payload, 0);
+            let length = match packet.header {
+                Header::Data(header) => {
+                    let source = packet.source.get();
+                    let number = (source >> NUMBER_SHIFT) - 1;
+                    let index = usize::try_from(number).map_err(setup)?;
+                    self.on_wire.insert((self.sender_incarnation, header.transfer.get()), index);
+                    if let Some(audit) = &mut self.audit {
+                        audit.record_sent(&header, &mut self.totals);
                     }
-                    Frame::Control(control) => control.encode(&mut bytes),
-                };
-                bytes.truncate(length.unwrap_or(0));
-                // A full link drops it.
-                let _ = there.offer(*now, bytes);
-            });
+                    let mut content = [0; 1 << 12];
+                    let content = content.get_mut(..payload).unwrap_or_default();
+                    arena::fill(number, source % (1 << NUMBER_SHIFT), content);
+                    header.encode(content, &mut bytes)
+                }
+                Header::Control(control) => control.encode(&mut bytes),
+                other => return Err(format!("the sender sent a packet of another scheme: {other:?}")),
+            };
+            bytes.truncate(length.map_err(setup)?);
+            // A full link drops it.
+            let _ = self.there.offer(self.now, bytes);
         }
+        Ok(())
     }
 
-    fn arrivals(&mut self) -> Result<(), Invariant> {
+    fn receive(&mut self) -> Check {
         while let Some(bytes) = self.there.poll(self.now) {
             if self.now >= self.deaf_until {
                 match Packet::parse(&bytes) {
                     Ok(Packet::Data(data)) => {
-                        if let Some(names) = &self.names {
-                            names.record_received(&data.header())?;
+                        if let Some(audit) = &self.audit {
+                            audit.check_packet(&data.header())?;
                         }
                         self.receiver.handle_data(self.now, &data, &mut self.arena);
                     }
@@ -542,33 +294,25 @@ impl<'a> Round<'a> {
             }
             self.buffers.push(bytes);
         }
-        while let Some(bytes) = self.back.poll(self.now) {
-            self.unseen.push_back(bytes);
-        }
+        self.answers.extend(std::iter::from_fn(|| self.back.poll(self.now)));
         Ok(())
     }
 
     /// Processes the answers that the sender's card has received.
-    fn answers(&mut self) -> Result<(), Invariant> {
-        while let Some(bytes) = self.unseen.pop_front() {
-            if let Ok(Packet::Control(control)) = Packet::parse(&bytes)
-                && let Some((answer, kind)) = frame::answer(&control)
-            {
-                if let Some(names) = &self.names {
-                    names.record_acknowledged(&control)?;
+    fn handle_answers(&mut self) -> Check {
+        while let Some(bytes) = self.answers.pop_front() {
+            if let Ok(Packet::Control(control)) = Packet::parse(&bytes) {
+                if let Some(audit) = &self.audit {
+                    audit.check_answer(&control)?;
                 }
-                match kind {
-                    AnswerKind::Acknowledged => self.sender.handle_ack(self.now, answer),
-                    AnswerKind::Refused(reason) => self.sender.handle_nack(self.now, answer, reason),
-                    AnswerKind::Done => self.sender.handle_segment_done(self.now, answer),
-                }
+                self.sender.handle_packet(self.now, &Header::Control(control));
             }
             self.buffers.push(bytes);
         }
         Ok(())
     }
 
-    fn outputs(&mut self) -> Result<(), Invariant> {
+    fn outputs(&mut self) -> Check {
         if let Some(stray) = self.arena.take_stray_write() {
             return Err(stray);
         }
@@ -577,164 +321,135 @@ impl<'a> Round<'a> {
                 Output::Send(control) => {
                     let mut bytes = self.buffers.pop().unwrap_or_default();
                     bytes.resize(MAX_CONTROL_LENGTH, 0);
-                    let length = control.encode(&mut bytes).unwrap_or(0);
+                    let length = control.encode(&mut bytes).map_err(setup)?;
                     bytes.truncate(length);
                     let _ = self.back.offer(self.now, bytes);
                 }
-                Output::Event(event) if event.kind == EventKind::Notice => self.is_reported(&event)?,
+                Output::Event(event) if event.kind == EventKind::Notice => self.notified(&event)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn is_reported(&mut self, event: &Event) -> Result<(), Invariant> {
+    fn notified(&mut self, event: &Event) -> Check {
         let key = (event.incarnation.get(), event.transfer.get());
-        let unknown = Invariant::NotifiedTwice { transfer: u64::MAX };
-        let number = *self.on_wire.get(&key).ok_or(unknown)?;
-        let story = self.stories.get_mut(number).ok_or(unknown)?;
-        if story.notified == Some(self.receiver_incarnation) || story.length != event.length {
-            return Err(Invariant::NotifiedTwice { transfer: number as u64 });
+        let unknown = || format!("the application was notified of {}, which does not exist", event.transfer);
+        let number = *self.on_wire.get(&key).ok_or_else(unknown)?;
+        let record = self.records.get_mut(number).ok_or_else(unknown)?;
+        if record.notified == Some(self.receiver_incarnation) || record.length != event.length {
+            return Err(format!(
+                "the receiving application was notified of transfer {number} twice, or of another length"
+            ));
         }
-        story.notified = Some(self.receiver_incarnation);
+        record.notified = Some(self.receiver_incarnation);
         // The memory of a failed transfer may be in use by another one.
-        if story.ended == Some(TransferOutcome::Failed) {
+        if record.state == TransferState::Failed {
             return Ok(());
         }
-        let slot = story.slot;
-        let succeeded = story.ended == Some(TransferOutcome::Succeeded);
-        self.arena.arrived(slot)?;
-        if succeeded {
-            self.free.push(slot);
+        self.arena.arrived(record.slot)?;
+        if record.state == TransferState::Succeeded {
+            self.free.push(record.slot);
         }
         Ok(())
     }
 
-    fn ended(&mut self, completion: &CommandCompletion) -> Result<(), Invariant> {
+    fn ended(&mut self, completion: &CommandCompletion) -> Check {
         let ticket = completion.ticket;
-        let place = self.tickets.get_mut(slot_index(ticket.slot()));
-        let known = place.filter(|(generation, _)| *generation == ticket.generation());
-        let Some((generation, number)) = known else {
-            return Err(Invariant::CompletedTwice { transfer: u64::MAX });
-        };
-        let number = *number;
-        *generation = u32::MAX;
-        self.tally.packets += completion.packets;
-        self.tally.retransmits += completion.retransmits;
-        let Some(story) = self.stories.get_mut(number) else {
-            return Err(Invariant::CompletedTwice { transfer: number as u64 });
-        };
-        let transfer = number as u64;
-        if story.ended.is_some() {
-            return Err(Invariant::CompletedTwice { transfer });
+        let twice = || "a transfer ended twice, or was never submitted".to_owned();
+        let number = self.tickets.remove(&(ticket.slot(), ticket.generation())).ok_or_else(twice)?;
+        let record = self.records.get_mut(number).ok_or_else(twice)?;
+        if record.state != TransferState::InProgress {
+            return Err(twice());
         }
+        self.totals.packets += completion.packets;
+        self.totals.retransmits += completion.retransmits;
         // It could not end while the host paused.
-        let late = completion.finished.saturating_sub(story.deadline.max(self.asleep_until));
+        let late = completion.finished.saturating_sub(record.deadline.max(self.paused_until));
         if late > Nanos::ZERO {
-            return Err(Invariant::DeadlineMissed { transfer, late });
+            return Err(format!("transfer {number} ended {late} after its deadline"));
         }
-        self.live -= 1;
         let gentle = u64::from(self.network.gentle);
-        self.tally.gentle += gentle;
+        self.totals.gentle += gentle;
         let count = match completion.result {
             Ok(()) => {
-                story.ended = Some(TransferOutcome::Succeeded);
-                let notified = story.notified.is_some() || story.length == 0;
-                // If the sender notifies it, the receiver may learn later: the slot stays in use until then. An incarnation that had
-                // received everything and was still to be notified is gone with its application.
-                if notified {
-                    self.free.push(story.slot);
-                } else if story.receiver_incarnation != self.receiver_incarnation {
-                    story.ended = Some(TransferOutcome::Failed);
-                    self.releasing.push((self.now.saturating_add(PACKET_LIFETIME), story.slot));
+                self.totals.gentle_completed += gentle;
+                self.totals.completed += 1;
+                record.state = TransferState::Succeeded;
+                if !record.awaits_notice() {
+                    self.free.push(record.slot);
+                    return Ok(());
                 }
-                self.tally.gentle_completed += gentle;
-                self.tally.completed += 1;
-                return Ok(());
+                // If the sender notifies it, the receiver may learn later: the slot stays in use until then.
+                if record.receiver_incarnation == self.receiver_incarnation {
+                    return Ok(());
+                }
+                // An incarnation that had received everything and was still to be notified is gone with its application.
+                None
             }
-            Err(SendFailure::Deadline { .. }) => &mut self.tally.deadline,
-            Err(SendFailure::Unanswered { .. }) => &mut self.tally.unanswered,
-            Err(SendFailure::Forgotten { .. }) => &mut self.tally.forgotten,
-            Err(_) => &mut self.tally.refused,
+            Err(SendFailure::Deadline { .. }) => Some(&mut self.totals.deadline),
+            Err(SendFailure::Unanswered { .. }) => Some(&mut self.totals.unanswered),
+            Err(SendFailure::Forgotten { .. }) => Some(&mut self.totals.state_dropped),
+            Err(_) => Some(&mut self.totals.refused),
         };
-        *count += 1;
-        story.ended = Some(TransferOutcome::Failed);
-        self.releasing.push((self.now.saturating_add(PACKET_LIFETIME), story.slot));
+        if let Some(count) = count {
+            *count += 1;
+        }
+        record.state = TransferState::Failed;
+        self.releasing.push((self.now.saturating_add(PACKET_LIFETIME), record.slot));
         Ok(())
     }
 
     /// Makes slots available again after their late packets are gone.
-    fn rest(&mut self) {
-        let (free, now) = (&mut self.free, self.now);
-        self.releasing.retain(|(at, slot)| {
-            let over = *at <= now;
-            if over {
-                free.push(*slot);
-            }
-            !over
-        });
+    fn release_slots(&mut self) {
+        let due = self.releasing.extract_if(.., |(at, _)| *at <= self.now);
+        self.free.extend(due.map(|(_, slot)| slot));
     }
 
-    fn restart(&mut self, side: Side) -> Result<(), Invariant> {
-        self.tally.restarts += 1;
-        match side {
-            Side::Sender => {
-                self.sender_incarnation += 1;
-                let incarnation = Incarnation::new(self.sender_incarnation);
-                self.sender = Sender::new(self.network.sender, incarnation).map_err(Invariant::Sender)?;
-                self.asleep_until = Nanos::ZERO;
-                self.quiet_until = self.now.saturating_add(PACKET_LIFETIME);
-                self.unseen.clear();
-                for story in self.stories.iter_mut().filter(|story| story.ended.is_none()) {
-                    story.ended = Some(TransferOutcome::Failed);
-                    // Reused at once: the sender has to keep old packets away from new data.
-                    self.arena.release_slot(story.slot);
-                    self.free.push(story.slot);
-                    self.tally.abandoned += 1;
-                    self.live -= 1;
-                }
-                self.tickets.fill((u32::MAX, 0));
-                // Pending notices of the old sender: no application waits for them.
-                self.expire_notices();
+    fn restart(&mut self, side: Side) -> Check {
+        self.totals.restarts += 1;
+        if side == Side::Sender {
+            self.sender_incarnation += 1;
+            self.sender = sender(self.network, self.sender_incarnation)?;
+            self.paused_until = Nanos::ZERO;
+            self.quiet_until = self.now.saturating_add(PACKET_LIFETIME);
+            self.answers.clear();
+            self.tickets.clear();
+            for record in self.records.iter_mut().filter(|record| record.state == TransferState::InProgress) {
+                record.state = TransferState::Failed;
+                // Reused at once: the sender has to keep old packets away from new data.
+                self.arena.release_slot(record.slot);
+                self.free.push(record.slot);
+                self.totals.abandoned += 1;
             }
-            Side::Receiver | Side::ReceiverAfterAPause => {
-                self.note_receiver();
-                self.receiver_incarnation += 1;
-                if side == Side::Receiver {
-                    self.key = self.dice.0.next_u64();
-                } else {
-                    self.deaf_until = self.now.saturating_add(PACKET_LIFETIME);
-                }
-                self.receiver = open(self.network, self.receiver_incarnation, self.key, self.arena.size())?;
-                self.expire_notices();
+        } else {
+            self.count_receiver();
+            self.receiver_incarnation += 1;
+            if side == Side::Receiver {
+                self.key = self.random.0.next_u64();
+            } else {
+                self.deaf_until = self.now.saturating_add(PACKET_LIFETIME);
             }
+            self.receiver = receiver(self.network, self.receiver_incarnation, self.key, self.arena.size())?;
+        }
+        // Notices that were still to come are lost with the side that was restarted.
+        for record in self.records.iter_mut().filter(|record| record.awaits_notice()) {
+            record.state = TransferState::Failed;
+            self.releasing.push((self.now.saturating_add(PACKET_LIFETIME), record.slot));
         }
         Ok(())
     }
 
-    /// Ends the wait for notices of successful transfers that were still to come from the sender: they were lost with the side that was
-    /// restarted.
-    fn expire_notices(&mut self) {
-        for story in &mut self.stories {
-            if story.ended == Some(TransferOutcome::Succeeded)
-                && story.notified.is_none()
-                && story.length != 0
-            {
-                story.ended = Some(TransferOutcome::Failed);
-                self.releasing.push((self.now.saturating_add(PACKET_LIFETIME), story.slot));
-            }
-        }
-    }
-
-    fn note_receiver(&mut self) {
+    fn count_receiver(&mut self) {
         let counters = self.receiver.counters();
-        self.tally.duplicates += counters.duplicates + counters.tombstone_hits;
-        self.tally.escaped += counters.escape_hits;
-        self.tally.registry_full += counters.registry_full;
+        self.totals.duplicates += counters.duplicates + counters.tombstone_hits;
+        self.totals.escaped += counters.escape_hits;
+        self.totals.registry_full += counters.registry_full;
     }
 
     /// After the last packet: the receiver's timers expire, and all tables become empty.
-    fn finish(&mut self) -> Result<(), Invariant> {
+    fn finish(&mut self) -> Check {
+        self.totals.simulated = self.now;
         for _ in 0..10_000 {
             let Some(at) = self.receiver.poll_timeout() else { break };
             self.now = self.now.max(at);
@@ -742,63 +457,109 @@ impl<'a> Round<'a> {
             self.outputs()?;
         }
         for slot in 0..SLOTS {
-            self.arena.still(slot)?;
+            self.arena.check_unchanged(slot)?;
         }
-        for (transfer, story) in (0..).zip(&self.stories) {
-            if story.ended == Some(TransferOutcome::Succeeded)
-                && story.notified.is_none()
-                && story.length != 0
-            {
-                return Err(Invariant::NotNotified { transfer });
-            }
+        if let Some(transfer) = self.records.iter().position(TransferRecord::awaits_notice) {
+            return Err(format!(
+                "transfer {transfer} succeeded, but the receiving application was not notified"
+            ));
         }
-        for (what, left) in [
-            ("op table", self.sender.ops().count()),
-            ("sender", usize::from(!self.sender.is_idle())),
-            ("registry", slot_index(self.receiver.registry_occupancy())),
+        let sender = self.sender.inner();
+        for (table, left) in [
+            ("op table", sender.ops().count()),
+            ("sender", usize::from(!sender.is_idle())),
+            ("registry", cast::index(self.receiver.registry_occupancy())),
             ("escape channel", usize::from(self.receiver.escape_occupancy())),
             ("transfers in progress", self.receiver.transfers_in_progress()),
             ("tombstones", self.receiver.tombstones()),
             ("receiver's timer", usize::from(self.receiver.poll_timeout().is_some())),
         ] {
             if left != 0 {
-                return Err(Invariant::NotReleased { what });
+                return Err(format!("not empty at the end of the round: {table}"));
             }
         }
-        self.note_receiver();
-        self.tally.stale += self.sender.counters().stale;
+        self.totals.stale += sender.counters().stale;
+        self.count_receiver();
         for LinkCounters { data, control, .. } in [self.there.counters(), self.back.counters()] {
             for class in [data, control] {
-                self.tally.lost += class.lost + class.blacked_out + class.overflowed;
-                self.tally.damaged += class.damaged;
-                self.tally.duplicated += class.duplicated;
+                self.totals.lost += class.lost + class.blacked_out + class.overflowed;
+                self.totals.corrupted += class.damaged;
+                self.totals.duplicated += class.duplicated;
             }
         }
         Ok(())
     }
 }
 
-fn open(network: &RoundParameters, incarnation: u32, key: u64, size: u64) -> Result<Receiver, Invariant> {
+/// Converts an error of the round itself.
+fn setup(error: impl Display) -> String {
+    format!("the round could not be run: {error}")
+}
+
+fn sender(network: &RoundParameters, incarnation: u32) -> Check<RegistrySender> {
+    let sender = Sender::new(network.sender, Incarnation::new(incarnation)).map_err(setup)?;
+    Ok(RegistrySender::new(SENDER, sender))
+}
+
+fn receiver(network: &RoundParameters, incarnation: u32, key: u64, length: u64) -> Check<Receiver> {
     let mut config = network.receiver;
     config.incarnation = Incarnation::new(incarnation);
-    let mut receiver = Receiver::new(config).map_err(Invariant::Receiver)?;
-    let window = MemoryWindow {
-        source: SENDER,
-        base: CardAddr::new(arena::BASE),
-        length: size,
-        key,
-        permissions: Permissions::WRITE,
-    };
-    // A range inside the address space, in the first of many windows.
-    let _ = receiver.access_mut().install(0, window);
+    let mut receiver = Receiver::new(config).map_err(setup)?;
+    let (source, base, permissions) = (SENDER, CardAddr::new(arena::BASE), Permissions::WRITE);
+    let window = MemoryWindow { source, base, length, key, permissions };
+    receiver.access_mut().install(0, window).map_err(setup)?;
     Ok(receiver)
 }
 
-/// Address of a transfer's bytes at the sender: its number in the upper bits, the offset in the lower ones.
-fn source(number: usize) -> CardAddr {
-    CardAddr::new((number as u64 + 1) << 24)
+/// Identity of a packet, independent of its op number.
+type PacketIdentity = (TransferId, SegmentIndex, CardAddr);
+
+/// Last packet of each op number, for one incarnation of a sender. A packet or an acknowledgement that arrives under a number that names
+/// another packet by then would be taken for that one's.
+#[derive(Debug, Default)]
+struct OpNumberAudit {
+    last: HashMap<OpNumber, PacketIdentity>,
+    newest: Option<TransferId>,
 }
 
-fn slot_index(value: u32) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
+impl OpNumberAudit {
+    const fn identity(header: &DataHeader) -> PacketIdentity {
+        (header.transfer, header.segment, header.address)
+    }
+
+    fn record_sent(&mut self, header: &DataHeader, totals: &mut SoakTotals) {
+        let packet = Self::identity(header);
+        let before = self.last.insert(header.op, packet);
+        totals.numbers_reused += u64::from(before.is_some_and(|before| before != packet));
+        let newest = self.newest.get_or_insert(header.transfer);
+        if newest.is_older_than(header.transfer) {
+            // Ids rise, so a smaller number means that they have wrapped.
+            totals.ids_wrapped += u64::from(header.transfer.get() < newest.get());
+            *newest = header.transfer;
+        }
+    }
+
+    /// Checks that the number of an arriving packet still names it.
+    fn check_packet(&self, header: &DataHeader) -> Check {
+        Self::check(header.op, self.last.get(&header.op) == Some(&Self::identity(header)))
+    }
+
+    /// Checks that the number of an arriving acknowledgement still names its packet. Refusals may arrive later, for packets that expired in
+    /// the escape channel; the sender identifies them by transfer and segment.
+    fn check_answer(&self, control: &Control) -> Check {
+        let Control::Ack(ack) = control else { return Ok(()) };
+        let names =
+            |(transfer, segment, _): &PacketIdentity| (*transfer, *segment) == (ack.transfer, ack.segment);
+        Self::check(ack.op, self.last.get(&ack.op).is_some_and(names))
+    }
+
+    fn check(op: OpNumber, is_same: bool) -> Check {
+        if is_same {
+            return Ok(());
+        }
+        let op = op.get();
+        Err(format!(
+            "op number {op:#x} was assigned to another packet while a packet or acknowledgement of its previous packet was in flight"
+        ))
+    }
 }
