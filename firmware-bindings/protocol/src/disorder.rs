@@ -77,8 +77,8 @@ impl Disorder {
     /// `late`: sum of the times for which packets are missing now; it counts in the first epoch only. The first packets
     /// to arrive are the fastest, so the missing ones carry information, too. The lateness of late and arrived packets
     /// divided by the number of arrived ones is the mean of an exponential delay (the maximum-likelihood estimate of
-    /// censored samples). `haste`: everything was sent, so a spurious retransmission delays nothing.
-    pub(crate) fn window(&self, floor: Nanos, late: u64, haste: bool) -> Nanos {
+    /// censored samples). `is_all_sent`: no new packet waits, so a spurious retransmission delays nothing.
+    pub(crate) fn window(&self, floor: Nanos, late: u64, is_all_sent: bool) -> Nanos {
         let [now, before] = self.longest;
         let share = if self.is_lossy() { 7 } else { 12 };
         let seen = now.max(before).saturating_mul(u64::from(share + self.margin)).get() / 8;
@@ -86,8 +86,8 @@ impl Disorder {
             true => self.mean.get().saturating_mul(count),
             false => self.sum.saturating_add(late).saturating_mul(count) / u64::from(self.samples.max(1)),
         };
-        // In haste the mean decides alone: the maximum of many delays is several means.
-        let wide = match (haste, self.settled) {
+        // At the end of the transmission the mean decides alone: the maximum of many delays is several means.
+        let wide = match (is_all_sent, self.settled) {
             (true, _) if self.is_lossy() => means(MEANS_LOSSY),
             (true, true) if self.useful == 0 => means(MEANS_CLEAN),
             (true, _) => means(MEANS),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn window_of_path_without_losses_is_twice_as_wide_in_haste() {
+    fn window_of_path_without_losses_is_twice_as_wide_at_end() {
         let mut disorder = Disorder::default();
         for _ in 0..EPOCH {
             disorder.sample(Nanos::new(100));

@@ -9,8 +9,8 @@
 //!   that was set back and lost state, or 2^31 numbers passed) therefore learns above which number it has to start.
 //!
 //! The table is bounded. A record is replaced only while no slot is free for another node, and only that of a node
-//! without operations or messages that has rested for longer than the packet lifetime. Of a node whose record was
-//! replaced, no packet of an incarnation before its last one can be in flight within the packet lifetime.
+//! without operations or messages for longer than the packet lifetime: by then no packet of an earlier incarnation of that
+//! node is in flight.
 
 use alloc::boxed::Box;
 
@@ -42,13 +42,13 @@ struct NodeRecord<P> {
 /// Whether operations or messages of an incarnation may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// They may; index of the node's record.
+    /// Permitted; index of the node's record.
     Admitted(usize),
-    /// They may, and those of the node's earlier incarnation end.
+    /// Permitted, and those of the node's earlier incarnation end.
     Succeeds(usize),
-    /// Never: this later incarnation is known.
+    /// Refused: this later incarnation is known.
     Superseded(Incarnation),
-    /// Not at present: no free record.
+    /// Refused for now: no free record.
     Full,
 }
 
@@ -56,26 +56,26 @@ pub(crate) enum Admission {
 /// the path from a node, kept with its record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeTable<P = ()> {
-    places: Box<[Option<NodeRecord<P>>]>,
+    slots: Box<[Option<NodeRecord<P>>]>,
     /// Number of nodes with users.
     active: NonState<u32>,
 }
 
 impl<P: Copy + Default> NodeTable<P> {
-    /// Bytes of state of one node.
+    /// Size of the record of one node, in bytes.
     pub(crate) const BYTES: usize = size_of::<Option<NodeRecord<P>>>();
 
     /// Creates a table for `nodes` nodes, at least one.
     pub(crate) fn new(nodes: u32) -> Self {
-        Self { places: alloc::vec![None; index(nodes.max(1))].into_boxed_slice(), active: NonState(0) }
+        Self { slots: alloc::vec![None; index(nodes.max(1))].into_boxed_slice(), active: NonState(0) }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
-        self.places.len() as u64
+        self.slots.len() as u64
     }
 
     fn probes(&self, node: NodeId) -> impl Iterator<Item = usize> + use<P> {
-        let size = self.places.len().max(1);
+        let size = self.slots.len().max(1);
         let mixed = u64::from(node.get()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
         let first = usize::try_from(mixed % size as u64).unwrap_or(0);
         (0..PROBES.min(size)).map(move |step| (first + step) % size)
@@ -83,7 +83,7 @@ impl<P: Copy + Default> NodeTable<P> {
 
     fn find(&self, node: NodeId) -> Option<usize> {
         for at in self.probes(node) {
-            match self.places.get(at)? {
+            match self.slots.get(at)? {
                 Some(known) if known.node == node => return Some(at),
                 Some(_) => {}
                 // Records are never removed: no later record was placed beyond a free slot.
@@ -94,7 +94,7 @@ impl<P: Copy + Default> NodeTable<P> {
     }
 
     fn get(&self, at: usize) -> Option<&NodeRecord<P>> {
-        self.places.get(at)?.as_ref()
+        self.slots.get(at)?.as_ref()
     }
 
     /// Returns the newest incarnation of a node if it is later than `incarnation`.
@@ -103,13 +103,13 @@ impl<P: Copy + Default> NodeTable<P> {
         incarnation.is_earlier_than(known.incarnation).then_some(known.incarnation)
     }
 
-    /// Decides whether an operation or message of this incarnation may begin, and records the incarnation if so. A node
-    /// without users since before `rested`, which is at least one packet lifetime ago, may lose its record to another.
+    /// Decides whether an operation or message of this incarnation may begin, and records the incarnation if so. The
+    /// record of a node without users since before `idle_limit`, at least one packet lifetime ago, may be replaced.
     pub(crate) fn admit(
         &mut self,
         now: Nanos,
         (node, incarnation): (NodeId, Incarnation),
-        rested: Nanos,
+        idle_limit: Nanos,
     ) -> Admission {
         let fresh = NodeRecord { node, incarnation, users: 0, touched: now, path: P::default() };
         let found = self.find(node);
@@ -118,25 +118,25 @@ impl<P: Copy + Default> NodeTable<P> {
             Some((at, known)) if known == incarnation => return Admission::Admitted(at),
             Some((_, known)) if incarnation.is_earlier_than(known) => return Admission::Superseded(known),
             Some((at, _)) => (at, Admission::Succeeds(at)),
-            None => match self.place(node, rested) {
+            None => match self.find_slot(node, idle_limit) {
                 Some(at) => (at, Admission::Admitted(at)),
                 None => return Admission::Full,
             },
         };
-        if let Some(place) = self.places.get_mut(at) {
-            let was_active = place.as_ref().is_some_and(|known| known.users != 0);
+        if let Some(slot) = self.slots.get_mut(at) {
+            let was_active = slot.as_ref().is_some_and(|known| known.users != 0);
             self.active.0 = self.active.0.saturating_sub(was_active.into());
-            *place = Some(fresh);
+            *slot = Some(fresh);
         }
         admission
     }
 
-    /// Returns a slot for a node without a record: a free one, or that of the node that has rested longest.
-    fn place(&self, node: NodeId, rested: Nanos) -> Option<usize> {
+    /// Returns a slot for a node without a record: a free one, or that of the node that is idle longest.
+    fn find_slot(&self, node: NodeId, idle_limit: Nanos) -> Option<usize> {
         let mut longest: Option<(Nanos, usize)> = None;
         for at in self.probes(node) {
             let Some(known) = self.get(at) else { return Some(at) };
-            let is_over = known.users == 0 && known.touched < rested;
+            let is_over = known.users == 0 && known.touched < idle_limit;
             if is_over && longest.is_none_or(|(touched, _)| known.touched < touched) {
                 longest = Some((known.touched, at));
             }
@@ -151,7 +151,7 @@ impl<P: Copy + Default> NodeTable<P> {
 
     /// Records that the node at this index has one more user.
     pub(crate) fn begin(&mut self, at: usize, now: Nanos) {
-        if let Some(Some(known)) = self.places.get_mut(at) {
+        if let Some(Some(known)) = self.slots.get_mut(at) {
             self.active.0 += u32::from(known.users == 0);
             known.users += 1;
             known.touched = now;
@@ -166,7 +166,7 @@ impl<P: Copy + Default> NodeTable<P> {
     /// Records that a user of this incarnation has ended, and its measurements of the path, if any. Users of an earlier
     /// incarnation are not counted.
     pub(crate) fn end(&mut self, (node, incarnation): (NodeId, Incarnation), now: Nanos, path: Option<P>) {
-        if let Some(Some(known)) = self.find(node).and_then(|at| self.places.get_mut(at))
+        if let Some(Some(known)) = self.find(node).and_then(|at| self.slots.get_mut(at))
             && known.incarnation == incarnation
         {
             let was_last = known.users == 1;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn table_full_replaces_only_node_that_rested_longest() {
+    fn table_full_replaces_only_node_idle_longest() {
         let mut table = NodeTable::<()>::new(2);
         for (node, at) in [(1, 10), (2, 20)] {
             let Admission::Admitted(place) = table.admit(Nanos::new(at), name(node, 7), Nanos::ZERO) else {

@@ -20,7 +20,7 @@ fn at(micros: u64) -> Nanos {
 
 fn sender(change: impl FnOnce(&mut SenderConfig)) -> Sender {
     let mut config = SenderConfig::default();
-    // The rules of the timers alone; `evidence` tests the others.
+    // The rules of the timers alone; `loss_detection` tests the others.
     config.retry.order_evidence = false;
     change(&mut config);
     Sender::new(config, INCARNATION).unwrap()

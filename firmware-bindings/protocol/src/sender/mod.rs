@@ -13,6 +13,16 @@
 //!
 //! A transfer ends with exactly one [`CommandCompletion`]: when its count of outstanding segments reaches zero [E1-8], or with
 //! an error. Every table is allocated in [`Sender::new`]; a full one is back-pressure.
+//!
+//! | Module | Content |
+//! |---|---|
+//! | `config`, `types`, `views` | configuration; commands, answers and completions; views for listings |
+//! | `table`, `marks` | transfers, segments, destinations; a set of slots |
+//! | `issue`, `turns`, `search` | the next packets to send; the order in which destinations are served, and its reference |
+//! | `congestion`, `flow`, `routes` | congestion windows, link feedback, path identifiers |
+//! | `retry`, `loss_detection` | timeouts; losses by the order of sending, and probes |
+//! | `give_up` | failure of a transfer: timeouts, refusals, cancellation |
+//! | `hash` | hash of the state, for exhaustive searches |
 
 use fpga_firmware::event::{Event, EventKind, NackReason};
 use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
@@ -20,11 +30,11 @@ use fpga_firmware::wire::AnswerNotes;
 
 mod config;
 mod congestion;
-mod evidence;
 mod flow;
 mod give_up;
 mod hash;
 mod issue;
+mod loss_detection;
 mod marks;
 mod retry;
 mod routes;

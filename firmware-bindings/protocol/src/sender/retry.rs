@@ -79,7 +79,7 @@ impl RetryPolicy {
     /// last made progress at `progress`. It is no later than the give-up time of the transfer, so that giving up is not
     /// delayed.
     ///
-    /// Before the first sample, nothing is known about the time of an answer: only probes leave ([`super::evidence`]), two
+    /// Before the first sample, nothing is known about the time of an answer: only probes leave ([`super::loss_detection`]), two
     /// packets at a time, and the deadline is the give-up time.
     pub(super) fn deadline(&self, now: Nanos, trip: &RoundTrip, silent: u8, progress: Nanos) -> Nanos {
         let end = progress.saturating_add(self.give_up);

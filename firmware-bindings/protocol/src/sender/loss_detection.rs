@@ -2,7 +2,7 @@
 //!
 //! Per destination the packets in flight are listed in the order of their sending. A packet counts as lost when a packet
 //! sent after it has been acknowledged, and its own answer is later than that one's by more than the reorder window.
-//! Without answers, the packet sent last is retransmitted as a probe: its answer is evidence about all others. The
+//! Without answers, the packet sent last is retransmitted as a probe: its answer tells whether earlier ones are late. The
 //! deadline of each packet ([`super::RetryPolicy`]) is the last resort.
 //!
 //! ```text
@@ -104,14 +104,13 @@ impl Sender {
     }
 
     /// Whether everything was sent: a late retransmission delays the transfer, and a spurious one delays no other packet.
-    const fn is_hasty(&self) -> bool {
+    const fn is_all_sent(&self) -> bool {
         self.queued == 0
     }
 
     /// Returns the reorder window of a destination, at least an eighth of its round trip.
     fn reorder_window(&self, record: &Destination, late: u64) -> Nanos {
-        let haste = self.is_hasty();
-        record.disorder.window(Nanos::new(record.trip.mean.get() / 8), late, haste)
+        record.disorder.window(Nanos::new(record.trip.mean.get() / 8), late, self.is_all_sent())
     }
 
     /// Returns the time without answers after which a probe leaves.
@@ -169,17 +168,17 @@ impl Sender {
         }
     }
 
-    /// Time at which a packet would be answered if its path were as fast as that of the latest arrival; `None` if it
-    /// cannot be answered before its segment's first packet. Unless in haste, this is the answer to the whole segment: it replaces lost
-    /// acknowledgements of packets.
-    fn expected_answer(&self, op: &Op, latest: &LatestArrival, haste: bool) -> Option<Nanos> {
+    /// Returns the time at which a packet would be answered if its path were as fast as that of the latest arrival; `None` if it
+    /// cannot be answered before its segment's first packet. `by_packet`: time of its own acknowledgement; otherwise of the answer to the
+    /// whole segment, which replaces lost acknowledgements of packets.
+    fn expected_answer(&self, op: &Op, latest: &LatestArrival, by_packet: bool) -> Option<Nanos> {
         let Segment { start, latest: last, .. } = *self.segments.get(op.segment);
         if op.packet == 0 {
             return Some(op.sent.saturating_add(latest.trip));
         }
         // The receiver answers packets in its escape channel when the first packet has arrived.
         (start.known != Nanos::MAX).then(|| {
-            let sent = if haste { op.sent } else { op.sent.max(last) };
+            let sent = if by_packet { op.sent } else { op.sent.max(last) };
             sent.max(start.again).saturating_add(latest.trip).max(start.known)
         })
     }
@@ -204,8 +203,8 @@ impl Sender {
         let crowded = self.destinations.is_crowded(destination);
         let most = if crowded { record.trip.mean } else { Nanos::MAX };
         let window = self.reorder_window(record, late).min(most.max(Nanos::new(1)));
-        // Waiting is free only as long as enough op numbers are left for new packets.
-        let haste = self.is_hasty() || crowded || self.ops.in_use() > self.config.op_entries / 2;
+        // Waiting for the segment's answer costs nothing only as long as enough op numbers are left for new packets.
+        let by_packet = self.is_all_sent() || crowded || self.ops.in_use() > self.config.op_entries / 2;
         // The first window is an estimate from few arrivals. A packet that waited for longer than its timer would is lost.
         let (mean, timeout) = (record.trip.mean, record.trip.timeout().unwrap_or(Nanos::MAX));
         let mut next = record.order.head();
@@ -217,7 +216,7 @@ impl Sender {
             }
             next = self.order_links.next(slot);
             let Some(op) = self.ops.slot(low16(slot)) else { continue };
-            let Some(at) = self.expected_answer(&op, &latest, haste) else { continue };
+            let Some(at) = self.expected_answer(&op, &latest, by_packet) else { continue };
             let overdue = at.saturating_add(mean).max(op.sent.saturating_add(timeout));
             let at = at.saturating_add(window).min(overdue);
             if at > now {
