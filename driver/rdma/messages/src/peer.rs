@@ -1,6 +1,6 @@
 //! A peer: its session, its ring here, and the ring of this side there.
 
-use crate::address::Address;
+use crate::address::{Address, PeerId};
 use crate::layout::{Doorbell, MAX_RECORD, RING, UNIT};
 use crate::operation::OperationId;
 use crate::request::HostRanges;
@@ -8,19 +8,20 @@ use crate::wire::Header;
 use fpga_driver::{Incarnation, NodeId};
 use fpga_rdma::{Notification, RemoteRegion};
 use std::collections::VecDeque;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Progress of the connection.
+/// State of the session with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
     /// Nothing was sent.
     New,
-    /// A hello was sent at `sent`, or will be at `next`.
-    Greeting { since: Duration, next: Duration, tries: u32 },
+    /// A hello is sent at `next`, and repeated until an answer arrives; the first was sent at `since`.
+    Connecting { since: Duration, next: Duration, tries: u32 },
     /// Both sides know each other's rings.
     Open,
-    /// It did not answer, at `since`.
+    /// The peer has not answered; the session failed at `since`.
     Failed { since: Duration },
 }
 
@@ -61,6 +62,61 @@ pub(crate) struct Remote {
     pub(crate) ring_length: u64,
 }
 
+/// All peers of a messenger, by their numbers.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    list: Vec<Peer>,
+    /// Stands for a number that no peer has, which would be a defect of this package. It has no session, so that nothing is sent.
+    unknown: Peer,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self { list: Vec::new(), unknown: Peer::new(NodeId::ANY) }
+    }
+}
+
+impl Peers {
+    /// Returns a peer by a number of the application.
+    pub(crate) fn get(&self, id: PeerId) -> Option<&Peer> {
+        self.list.get(id.0 as usize)
+    }
+
+    /// Adds a peer.
+    pub(crate) fn add(&mut self, node: NodeId) -> PeerId {
+        let id = PeerId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
+        self.list.push(Peer::new(node));
+        id
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Returns the numbers of all peers.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = PeerId> + use<> {
+        (0..u32::try_from(self.list.len()).unwrap_or(u32::MAX)).map(PeerId)
+    }
+}
+
+impl Index<PeerId> for Peers {
+    type Output = Peer;
+
+    fn index(&self, id: PeerId) -> &Peer {
+        let peer = self.list.get(id.0 as usize);
+        debug_assert!(peer.is_some(), "no peer has the number {id:?}");
+        peer.unwrap_or(&self.unknown)
+    }
+}
+
+impl IndexMut<PeerId> for Peers {
+    fn index_mut(&mut self, id: PeerId) -> &mut Peer {
+        let peer = self.list.get_mut(id.0 as usize);
+        debug_assert!(peer.is_some(), "no peer has the number {id:?}");
+        peer.unwrap_or(&mut self.unknown)
+    }
+}
+
 /// A peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -69,12 +125,12 @@ pub(crate) struct Peer {
     pub(crate) address: Option<Address>,
     pub(crate) name: Arc<str>,
     pub(crate) session: Session,
-    /// Number of sessions that have ended. What an earlier one has begun concerns the current one no longer.
+    /// Number of sessions that have ended: operations of an earlier session do not affect the current one.
     pub(crate) ended: u32,
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) remote: Option<Remote>,
-    /// Process with which a session has failed.
-    pub(crate) lost: Option<Incarnation>,
+    /// Incarnation of the peer with which a session has failed.
+    pub(crate) failed_incarnation: Option<Incarnation>,
     /// Position of the next record in the peer's ring, and the bytes of the ring in use.
     write_at: u64,
     in_use: u64,
@@ -125,7 +181,7 @@ impl Peer {
             ended: 0,
             incarnation: None,
             remote: None,
-            lost: None,
+            failed_incarnation: None,
             write_at: 0,
             in_use: 0,
             queue: VecDeque::new(),
@@ -146,7 +202,12 @@ impl Peer {
         }
     }
 
-    /// Forgets everything of the session but the ring.
+    /// Returns the peer's region while the session is open.
+    pub(crate) fn open_remote(&self) -> Option<Remote> {
+        self.remote.filter(|_| self.session == Session::Open)
+    }
+
+    /// Drops all state of the session but the ring.
     pub(crate) fn reset(&mut self) {
         (self.write_at, self.in_use, self.read_at, self.freed, self.taken) = (0, 0, 0, 0, 0);
         self.ended = self.ended.wrapping_add(1);

@@ -69,9 +69,7 @@ impl Messenger {
     pub(super) fn finish(&mut self, id: OperationId, result: Result<(), Failure>) {
         let Some(operation) = self.operations.remove(id) else { return };
         self.release_landing(id, &operation);
-        if let Some(peer) = self.peers.get_mut(operation.peer.0 as usize) {
-            peer.lent.retain(|(_, user)| *user != id);
-        }
+        self.peers[operation.peer].lent.retain(|(_, user)| *user != id);
         if let Some(lent) = &operation.lent
             && !self.give_back(lent)
         {

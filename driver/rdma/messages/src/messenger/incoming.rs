@@ -34,7 +34,7 @@ impl Messenger {
             Arrival::Hello | Arrival::Unknown => {}
             arrival => {
                 let Some(id) = self.by_node.get(&node).copied() else { return };
-                let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+                let peer = &mut self.peers[id];
                 // Before the hello of its process, which may still be in card memory. Arrivals from an earlier process stay here
                 // until the next hello.
                 if peer.incarnation != Some(incarnation) {
@@ -63,18 +63,15 @@ impl Messenger {
         if owner != Some(&id) || u64::from(length) > MAX_RECORD || (length as usize) < HEADER {
             return;
         }
-        if let Some(peer) = self.peers.get_mut(id.0 as usize)
-            && !peer.note_arrival(offset % RING, length)
-        {
+        if !self.peers[id].note_arrival(offset % RING, length) {
             self.fail_peer(id);
             return;
         }
         let base = offset - offset % RING;
-        while let Some(peer) = self.peers.get_mut(id.0 as usize)
-            && let Some(incarnation) = peer.incarnation
-            && let Some((offset, length)) = peer.next_arrival()
+        while let Some(incarnation) = self.peers[id].incarnation
+            && let Some((offset, length)) = self.peers[id].next_arrival()
         {
-            if peer.has_overrun() {
+            if self.peers[id].has_overrun() {
                 self.fail_peer(id);
                 return;
             }
@@ -177,14 +174,15 @@ impl Messenger {
                 if bytes.read(0, &mut hello).is_ok()
                     && let Some(hello) = Hello::decode(&hello, (node, incarnation))
                 {
-                    self.greeted(node, incarnation, &hello);
+                    self.handle_hello(node, incarnation, &hello);
                 }
             }
             Fetched::Record { peer: id, incarnation, offset } => {
                 let length = u32::try_from(bytes.len()).unwrap_or(0);
-                let current =
-                    self.peers.get_mut(id.0 as usize).filter(|peer| peer.incarnation == Some(incarnation));
-                let Some(peer) = current else { return };
+                let peer = &mut self.peers[id];
+                if peer.incarnation != Some(incarnation) {
+                    return;
+                }
                 peer.note_freed(offset, length);
                 let mut header = [0; HEADER];
                 let decoded = bytes.read(0, &mut header).ok().and_then(|()| Header::decode(&header));
@@ -192,8 +190,7 @@ impl Messenger {
                 if let (Some(header), Ok(data)) = (decoded, data) {
                     self.credited(id, header.credit.into());
                     // A wrong credit has ended the session.
-                    if self.peers.get(id.0 as usize).is_some_and(|peer| peer.incarnation == Some(incarnation))
-                    {
+                    if self.peers[id].incarnation == Some(incarnation) {
                         self.record(id, &header, data);
                     }
                 }
@@ -224,7 +221,7 @@ impl Messenger {
         if units == 0 {
             return;
         }
-        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        let peer = &mut self.peers[id];
         if !peer.credit(units) {
             self.fail_peer(id);
         } else if !peer.queue.is_empty() {

@@ -103,9 +103,8 @@ impl Messenger {
         operation.length = length;
         operation.grant = grant;
         operation.writable = [true; crate::wire::MAX_GRANT];
-        if let Some(peer) = self.peers.get_mut(operation.peer.0 as usize) {
-            peer.lent.extend(grant.as_slice().iter().map(|slot| (*slot, id)));
-        }
+        let slots = grant.as_slice().iter().map(|slot| (*slot, id));
+        self.peers[operation.peer].lent.extend(slots);
         if length > 0 {
             self.lend(id);
             self.pumping.push_back(id);
@@ -117,7 +116,7 @@ impl Messenger {
 
     /// The peer has copied what was in a landing slot.
     pub(super) fn slot_writable(&mut self, id: PeerId, slot: u16) {
-        let Some(peer) = self.peers.get(id.0 as usize) else { return };
+        let peer = &self.peers[id];
         let user = peer.lent.iter().find(|(lent, _)| *lent == slot).map(|(_, user)| *user);
         let Some(operation) = user.and_then(|user| self.operations.get_mut(user)) else { return };
         let place = operation.grant.as_slice().iter().position(|granted| *granted == slot);

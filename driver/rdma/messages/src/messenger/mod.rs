@@ -27,7 +27,7 @@ use crate::layout::{HELLO_KEY, LANDING_SLOTS, MAX_EAGER};
 use crate::matching::{Matched, Matching};
 use crate::operation::{Local, Operation, OperationId, Operations, Role};
 use crate::options::MessengerOptions;
-use crate::peer::{Peer, Session};
+use crate::peer::{Peer, Peers, Session};
 use crate::region::Regions;
 use crate::request::{AtomicUnit, CompleteWhen, HostMemory};
 use crate::staging::Staging;
@@ -96,7 +96,7 @@ pub struct Messenger {
     loading: VecDeque<Loading>,
     in_flight: HashMap<SendTicket, InFlight>,
     inbound: Inbound,
-    peers: Vec<Peer>,
+    peers: Peers,
     by_node: HashMap<NodeId, PeerId>,
     /// Owners of the rings here.
     rings: Vec<PeerId>,
@@ -122,13 +122,13 @@ pub struct Messenger {
     /// Time of the last work.
     worked: Duration,
     next_tick: Duration,
-    /// Time of the next look at the peers from which receives wait.
-    next_look: Duration,
+    /// Time at which sessions with the peers from which receives wait are checked next.
+    next_source_check: Duration,
     /// Memory of that look.
     sources: Vec<PeerId>,
     /// Time of the next check for peers whose process has ended.
     #[cfg(feature = "sim")]
-    next_check: Duration,
+    next_presence_check: Duration,
     /// State of the choice of hello slots.
     random: u64,
     scratch: Vec<u8>,
@@ -174,7 +174,7 @@ impl Messenger {
             loading: VecDeque::new(),
             in_flight: HashMap::new(),
             inbound: Inbound::default(),
-            peers: Vec::new(),
+            peers: Peers::default(),
             by_node: HashMap::new(),
             rings: Vec::new(),
             listed: VecDeque::new(),
@@ -193,9 +193,9 @@ impl Messenger {
             now,
             worked: now,
             next_tick: now,
-            next_look: now,
+            next_source_check: now,
             #[cfg(feature = "sim")]
-            next_check: now,
+            next_presence_check: now,
             sources: Vec::with_capacity(1024),
             random,
             scratch: Vec::new(),
@@ -216,8 +216,7 @@ impl Messenger {
     pub fn add_peer(&mut self, address: Address) -> Result<PeerId, MessengerError> {
         let own = self.side.address;
         let id = self.peer_of(address.node());
-        let known = self.peers.get(id.0 as usize).and_then(|peer| peer.address);
-        match known {
+        match self.peers[id].address {
             Some(known) if known == address => return Ok(id),
             Some(other) => return Err(MessengerError::SameNode { address, other }),
             None => {}
@@ -225,10 +224,9 @@ impl Messenger {
         if !self.locate(address) {
             return Err(MessengerError::Way { address, own });
         }
-        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-            peer.address = Some(address);
-            peer.name = address.to_string().into();
-        }
+        let peer = &mut self.peers[id];
+        peer.address = Some(address);
+        peer.name = address.to_string().into();
         Ok(id)
     }
 
@@ -255,7 +253,7 @@ impl Messenger {
     /// Returns the address of a peer; `None` for one that has not been added, whose messages have arrived all the same.
     #[must_use]
     pub fn peer(&self, peer: PeerId) -> Option<Address> {
-        self.peers.get(peer.0 as usize)?.address
+        self.peers.get(peer)?.address
     }
 
     /// Peer with a node id; a new one if there is none.
@@ -263,8 +261,7 @@ impl Messenger {
         if let Some(id) = self.by_node.get(&node) {
             return *id;
         }
-        let id = PeerId(u32::try_from(self.peers.len()).unwrap_or(u32::MAX));
-        self.peers.push(Peer::new(node));
+        let id = self.peers.add(node);
         self.by_node.insert(node, id);
         id
     }
@@ -388,7 +385,7 @@ impl Messenger {
             return Err(failure.clone().into());
         }
         let is_known = |peer: &&Peer| peer.address.is_some() || peer.incarnation.is_some();
-        let peer = self.peers.get(id.0 as usize).filter(is_known);
+        let peer = self.peers.get(id).filter(is_known);
         let peer = peer.ok_or(PostError::UnknownPeer { peer: id })?;
         if let Session::Failed { since } = peer.session
             && self.now.saturating_sub(since) < RETRY_AFTER
@@ -409,7 +406,7 @@ impl Messenger {
     }
 
     fn name(&self, peer: PeerId) -> Arc<str> {
-        self.peers.get(peer.0 as usize).map_or_else(|| "unknown".into(), |peer| Arc::clone(&peer.name))
+        Arc::clone(&self.peers[peer].name)
     }
 
     fn report(&mut self, operation: &Operation, result: Result<(), Failure>) {

@@ -6,7 +6,7 @@ use crate::card::TRANSFERS;
 use crate::completion::Failure;
 use crate::layout::{CHUNK, Doorbell, MAX_OPERATIONS, RING, UNIT};
 use crate::operation::{Local, OperationId, Role};
-use crate::peer::{Payload, QueuedRecord, Session};
+use crate::peer::{Payload, QueuedRecord};
 use crate::region::RemoteAccess;
 use crate::request::{CompleteWhen, HostMemory, HostRanges};
 use crate::staging::StagingSlot;
@@ -79,7 +79,7 @@ impl Messenger {
         if let Some(operation) = record.operation.and_then(|operation| self.operations.get_mut(operation)) {
             operation.in_flight += 1;
         }
-        let is_first = self.peers.get(id.0 as usize).is_some_and(|peer| peer.queue.is_empty());
+        let is_first = self.peers[id].queue.is_empty();
         if is_first && self.try_post(id, &mut record) {
             return;
         }
@@ -101,8 +101,8 @@ impl Messenger {
             });
             record.payload = Payload::Bytes(bytes);
         }
-        self.greet(id);
-        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        self.connect(id);
+        let peer = &mut self.peers[id];
         peer.queue.push_back(record);
         if peer.queue.len() > MAX_RECORDS {
             self.fail_peer(id);
@@ -130,10 +130,7 @@ impl Messenger {
 
     /// Puts a peer on the list of those with something to send.
     pub(super) fn list(&mut self, id: PeerId) {
-        if let Some(peer) = self.peers.get_mut(id.0 as usize)
-            && !peer.is_listed
-        {
-            peer.is_listed = true;
+        if !std::mem::replace(&mut self.peers[id].is_listed, true) {
             self.listed.push_back(id);
         }
     }
@@ -147,11 +144,8 @@ impl Messenger {
         if !self.has_room() {
             return false;
         }
-        let Some(peer) = self.peers.get_mut(id.0 as usize).filter(|peer| peer.session == Session::Open)
-        else {
-            return false;
-        };
-        let Some(remote) = peer.remote else { return false };
+        let peer = &mut self.peers[id];
+        let Some(remote) = peer.open_remote() else { return false };
         let payload = record.payload.length();
         let length = HEADER as u64 + payload;
         let Some(slot) = self.staging.take(length) else { return false };
@@ -191,7 +185,7 @@ impl Messenger {
         let (handle, at) = from.unwrap_or_else(staged);
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let card = self.side.layout.staged(slot.offset);
-        let session = self.session(peer);
+        let session = self.peers[peer].ended;
         match self.side.h2c.submit_at(handle, at, bytes, card) {
             Ok(ticket) => {
                 let loading = Loading { ticket, slot, peer, session, target, offset, length, purpose };
@@ -199,11 +193,6 @@ impl Messenger {
             }
             Err(error) => self.fail_card(&error.to_string()),
         }
-    }
-
-    /// Number of a peer's session.
-    fn session(&self, id: PeerId) -> u32 {
-        self.peers.get(id.0 as usize).map_or(0, |peer| peer.ended)
     }
 
     /// Starts the copies that were submitted.
@@ -242,7 +231,7 @@ impl Messenger {
 
     fn transfer(&mut self, loaded: Loading, source: fpga_driver::CardAddr) {
         let Loading { slot, peer, session, target, offset, length, purpose, .. } = loaded;
-        if session != self.session(peer) {
+        if session != self.peers[peer].ended {
             self.staging.release(slot);
             return;
         }
@@ -261,10 +250,9 @@ impl Messenger {
 
     fn note_sent(&mut self, id: PeerId) {
         let now = self.now;
-        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-            peer.in_flight += 1;
-            peer.last_sent = now;
-        }
+        let peer = &mut self.peers[id];
+        peer.in_flight += 1;
+        peer.last_sent = now;
     }
 
     /// Sends the first message of a session.
@@ -288,12 +276,12 @@ impl Messenger {
 
     /// Rings a doorbell of a peer.
     pub(super) fn ring(&mut self, id: PeerId, doorbell: Doorbell) {
-        let is_first = self.peers.get(id.0 as usize).is_some_and(|peer| peer.doorbells.is_empty());
+        let is_first = self.peers[id].doorbells.is_empty();
         if is_first && self.try_ring(id, doorbell) {
             return;
         }
         // Their number is limited by the operations and the ring of the peer; none may be lost.
-        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        let peer = &mut self.peers[id];
         peer.doorbells.push_back(doorbell);
         if peer.doorbells.len() > MAX_DOORBELLS {
             self.fail_peer(id);
@@ -303,15 +291,14 @@ impl Messenger {
     }
 
     fn try_ring(&mut self, id: PeerId, doorbell: Doorbell) -> bool {
-        let peer = self.peers.get(id.0 as usize).filter(|peer| peer.session == Session::Open);
-        let Some(remote) = peer.and_then(|peer| peer.remote) else { return false };
+        let Some(remote) = self.peers[id].open_remote() else { return false };
         // Any byte: its address is what matters.
         let source = self.side.layout.staged(0);
         let sent =
             self.side.endpoint.send(source, &remote.region, doorbell.offset(), 1, SendOptions::default());
         let Ok(ticket) = sent else { return false };
         self.note_sent(id);
-        let session = self.session(id);
+        let session = self.peers[id].ended;
         self.in_flight.insert(ticket, InFlight { slot: None, peer: id, session, purpose: Purpose::Doorbell });
         true
     }
@@ -320,9 +307,7 @@ impl Messenger {
     pub(super) fn flush(&mut self) {
         for _ in 0..self.listed.len() {
             let Some(id) = self.listed.pop_front() else { return };
-            if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-                peer.is_listed = false;
-            }
+            self.peers[id].is_listed = false;
             if !self.flush_peer(id) {
                 self.list(id);
             }
@@ -332,21 +317,17 @@ impl Messenger {
     /// Returns whether nothing remains.
     fn flush_peer(&mut self, id: PeerId) -> bool {
         loop {
-            let Some(peer) = self.peers.get_mut(id.0 as usize) else { return true };
+            let peer = &mut self.peers[id];
             if let Some(doorbell) = peer.doorbells.pop_front() {
                 if !self.try_ring(id, doorbell) {
-                    if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-                        peer.doorbells.push_front(doorbell);
-                    }
+                    self.peers[id].doorbells.push_front(doorbell);
                     return false;
                 }
                 continue;
             }
             let Some(mut record) = peer.queue.pop_front() else { return true };
             if !self.try_post(id, &mut record) {
-                if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-                    peer.queue.push_front(record);
-                }
+                self.peers[id].queue.push_front(record);
                 return false;
             }
         }
@@ -354,7 +335,7 @@ impl Messenger {
 
     /// Returns credits that no record carries.
     pub(super) fn return_credit(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        let peer = &mut self.peers[id];
         if u64::from(peer.freed) >= RING / UNIT / 4 {
             let units = peer.take_credit();
             self.ring(id, Doorbell::Credit(units.into()));
@@ -367,16 +348,15 @@ impl Messenger {
         if let Some(slot) = ended.slot {
             self.staging.release(slot);
         }
-        if let Some(peer) = self.peers.get_mut(ended.peer.0 as usize) {
-            peer.in_flight = peer.in_flight.saturating_sub(1);
-        }
+        let peer = &mut self.peers[ended.peer];
+        peer.in_flight = peer.in_flight.saturating_sub(1);
         match (ended.purpose, done.result) {
             (Purpose::Hello, Ok(())) | (Purpose::Doorbell, Ok(())) | (Purpose::Data(None), Ok(())) => {}
             // The peer may not have opened its hello slots yet; the session gives up.
             (Purpose::Hello, Err(_)) => {}
             (Purpose::Data(Some(id)), Ok(())) => self.data_arrived(id),
             // To a process that has ended since: its successor has a session of its own.
-            (_, Err(_)) if ended.session != self.session(ended.peer) => {}
+            (_, Err(_)) if ended.session != self.peers[ended.peer].ended => {}
             (_, Err(_)) => self.fail_peer(ended.peer),
         }
     }
@@ -439,8 +419,7 @@ impl Messenger {
         }
         let (local, lent) = (operation.local, operation.lent);
         let Some(landing) = operation.grant.as_slice().get(place).copied() else { return false };
-        let open = self.peers.get(peer.0 as usize).filter(|peer| peer.session == Session::Open);
-        let Some(remote) = open.and_then(|peer| peer.remote) else { return false };
+        let Some(remote) = self.peers[peer].open_remote() else { return false };
         let Some(slot) = self.staging.take(length) else { return false };
         let from = lent.and_then(|lent| lent.place(offset));
         if from.is_none() && !self.gather_local(&local, offset, length, slot) {

@@ -1,4 +1,4 @@
-//! Sessions with peers: hello, silence, failures.
+//! Sessions with peers: hello messages, keepalive, failures.
 
 use super::Messenger;
 use crate::address::{Address, PeerId};
@@ -16,24 +16,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval of the work that depends on time only.
-const TICK: Duration = Duration::from_millis(5);
+const TICK_INTERVAL: Duration = Duration::from_millis(5);
 /// Time after which an unanswered hello is repeated, doubled with each try up to the maximum.
 const HELLO_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_HELLO_INTERVAL: Duration = Duration::from_secs(1);
-/// Silence after which a peer is asked whether it is there, if anything is expected of it.
-const SILENCE: Duration = Duration::from_secs(1);
+/// Time without a packet to a peer after which a keepalive is sent, if an operation or a receive waits.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of the checks for peers whose process has ended.
 #[cfg(feature = "sim")]
-const CHECK: Duration = Duration::from_millis(250);
+const PRESENCE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Messenger {
-    /// Begins a session, unless there is one.
-    pub(super) fn greet(&mut self, id: PeerId) {
+    /// Begins a session, unless one is open or being opened.
+    pub(super) fn connect(&mut self, id: PeerId) {
         let now = self.now;
-        if let Some(peer) = self.peers.get_mut(id.0 as usize)
-            && matches!(peer.session, Session::New | Session::Failed { .. })
-        {
-            peer.session = Session::Greeting { since: now, next: now, tries: 0 };
+        let peer = &mut self.peers[id];
+        if matches!(peer.session, Session::New | Session::Failed { .. }) {
+            peer.session = Session::Connecting { since: now, next: now, tries: 0 };
             self.send_due_hello(id);
         }
     }
@@ -41,8 +40,8 @@ impl Messenger {
     /// Sends a hello if it is due.
     fn send_due_hello(&mut self, id: PeerId) {
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
-        let Session::Greeting { since, next, tries } = peer.session else { return };
+        let peer = &mut self.peers[id];
+        let Session::Connecting { since, next, tries } = peer.session else { return };
         if now.saturating_sub(since) >= self.give_up {
             self.fail_peer(id);
             return;
@@ -51,19 +50,17 @@ impl Messenger {
         if now < next || peer.in_flight > 0 {
             return;
         }
-        if self.hello(id, false)
-            && let Some(peer) = self.peers.get_mut(id.0 as usize)
-        {
+        if self.grant_ring(id, false) {
             let interval = (HELLO_INTERVAL * (1 << tries.min(6))).min(MAX_HELLO_INTERVAL);
-            peer.session = Session::Greeting { since, next: now + interval, tries: tries + 1 };
+            self.peers[id].session = Session::Connecting { since, next: now + interval, tries: tries + 1 };
         }
     }
 
-    /// Sends a hello, which grants the peer a ring.
-    fn hello(&mut self, id: PeerId, is_answer: bool) -> bool {
+    /// Sends a hello, which grants the peer a ring. Returns `false` if it could not be sent now.
+    fn grant_ring(&mut self, id: PeerId, is_answer: bool) -> bool {
         let Some(ring) = self.ring_of(id) else { return false };
         let Some(offset) = self.side.layout.ring_offset(ring) else { return false };
-        let Some(node) = self.peers.get(id.0 as usize).map(|peer| peer.node) else { return false };
+        let node = self.peers[id].node;
         let hello = Hello {
             is_answer,
             address: self.region.address.get(),
@@ -76,7 +73,7 @@ impl Messenger {
         };
         let Some(target) = self.hello_slots(id) else { return false };
         let target = RemoteRegion { node, address: target.start, length: target.length, key: HELLO_KEY };
-        // Any slot: of two hellos in one slot at the same time one has no answer, and is repeated.
+        // A random slot: if two peers use one slot at the same time, one hello has no answer and is repeated.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -84,25 +81,25 @@ impl Messenger {
         self.send_hello(id, &hello.encode(sender), target, self.random % HELLO_SLOTS * HELLO_BYTES)
     }
 
-    /// Hello slots of a peer.
+    /// Returns the range of a peer's hello slots.
     fn hello_slots(&self, id: PeerId) -> Option<CardRange> {
-        let peer = self.peers.get(id.0 as usize)?;
+        let peer = &self.peers[id];
         if let Some(remote) = &peer.remote {
             return Layout::hello_before(remote.region.address);
         }
         match peer.address {
             Some(Address::Node(_)) => Layout::hello_of(CardAddr::new(0)),
             Some(Address::NodeAt(_, memory)) => Layout::hello_of(memory),
-            // Only its owner has other addresses.
+            // A view of a shared card: the owner resolves link addresses.
             Some(Address::Link(_)) if self.side.is_view => Layout::hello_of(CardAddr::new(0)),
-            // A card like the own one.
+            // The peer's card has the same layout as this one.
             Some(Address::Link(_)) | None => Some(self.side.layout.hello()),
         }
     }
 
-    /// Ring of a peer here; a new one if it has none.
+    /// Returns the number of a peer's ring in this region; allocates one if it has none.
     fn ring_of(&mut self, id: PeerId) -> Option<u32> {
-        let peer = self.peers.get_mut(id.0 as usize)?;
+        let peer = &mut self.peers[id];
         if let Some(ring) = peer.ring {
             return Some(ring);
         }
@@ -114,28 +111,28 @@ impl Messenger {
     }
 
     /// Processes a hello.
-    pub(super) fn greeted(&mut self, node: NodeId, incarnation: Incarnation, hello: &Hello) {
+    pub(super) fn handle_hello(&mut self, node: NodeId, incarnation: Incarnation, hello: &Hello) {
         let has_doorbells = hello.length >= Layout::landing_offset();
         if u64::from(hello.chunk) != CHUNK || u64::from(hello.ring_length) < MAX_RECORD || !has_doorbells {
             return;
         }
-        // A new node without space for its ring: it could not be answered.
+        // Without space for its ring, a new node cannot be answered.
         let next_ring = u32::try_from(self.rings.len()).unwrap_or(u32::MAX);
         if !self.by_node.contains_key(&node) && self.side.layout.ring_offset(next_ring).is_none() {
             return;
         }
         let id = self.peer_of(node);
-        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
+        let peer = &mut self.peers[id];
         if peer.incarnation.is_some_and(|known| known != incarnation) {
             let failure = Failure::Restarted { address: Arc::clone(&peer.name) };
             self.end_session(id, &failure);
         }
-        let Some(peer) = self.peers.get_mut(id.0 as usize) else { return };
-        // This process counts on a session that has ended here.
-        if peer.lost == Some(incarnation) {
+        let peer = &mut self.peers[id];
+        // The peer has not noticed that its session failed here: only a restarted process can connect again.
+        if peer.failed_incarnation == Some(incarnation) {
             return;
         }
-        peer.lost = None;
+        peer.failed_incarnation = None;
         peer.incarnation = Some(incarnation);
         if peer.remote.is_none() {
             let region = RemoteRegion {
@@ -155,8 +152,8 @@ impl Messenger {
         peer.session = Session::Open;
         let held = std::mem::take(&mut peer.held);
         if !hello.is_answer {
-            // Without space for the answer the peer asks again.
-            self.hello(id, true);
+            // If the answer cannot be sent, the peer repeats its hello.
+            self.grant_ring(id, true);
         }
         self.list(id);
         for notification in held.iter().filter(|notification| notification.incarnation == incarnation) {
@@ -166,28 +163,27 @@ impl Messenger {
 
     /// Work that depends on time: hellos and keepalive doorbells.
     pub(super) fn tick(&mut self) {
-        self.next_tick = self.now + TICK;
-        if self.now >= self.next_look {
-            self.next_look = self.now + SILENCE;
-            // A peer that is waited for must answer, even if nothing was exchanged yet.
+        self.next_tick = self.now + TICK_INTERVAL;
+        if self.now >= self.next_source_check {
+            self.next_source_check = self.now + KEEPALIVE_INTERVAL;
+            // Receives wait for these peers: a session shows whether they exist.
             let mut sources = std::mem::take(&mut self.sources);
             self.matching.sources(&mut sources);
             for id in sources.drain(..) {
-                self.greet(id);
+                self.connect(id);
             }
             self.sources = sources;
         }
         let is_receiving = self.matching.is_waiting();
         let is_busy = self.operations.len() > 0;
-        for index in 0..self.peers.len() {
-            let id = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
-            let Some(peer) = self.peers.get(index) else { continue };
+        for id in self.peers.ids() {
+            let peer = &self.peers[id];
             match peer.session {
-                Session::Greeting { .. } => self.send_due_hello(id),
+                Session::Connecting { .. } => self.send_due_hello(id),
                 Session::Open
                     if (is_receiving || is_busy)
                         && peer.in_flight == 0
-                        && self.now.saturating_sub(peer.last_sent) >= SILENCE =>
+                        && self.now.saturating_sub(peer.last_sent) >= KEEPALIVE_INTERVAL =>
                 {
                     self.ring(id, Doorbell::Credit(0));
                 }
@@ -195,8 +191,8 @@ impl Messenger {
             }
         }
         #[cfg(feature = "sim")]
-        if (is_receiving || is_busy) && self.now >= self.next_check {
-            self.next_check = self.now + CHECK;
+        if (is_receiving || is_busy) && self.now >= self.next_presence_check {
+            self.next_presence_check = self.now + PRESENCE_CHECK_INTERVAL;
             self.fail_ended_peers();
         }
     }
@@ -204,10 +200,9 @@ impl Messenger {
     /// Fails the peers of this machine whose process has ended. Two checks in a row must find that, so that what has arrived before is processed.
     #[cfg(feature = "sim")]
     fn fail_ended_peers(&mut self) {
-        for index in 0..self.peers.len() {
-            let id = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
-            let Some(peer) = self.peers.get_mut(index) else { continue };
-            let is_silent = self.now.saturating_sub(peer.last_arrival) >= CHECK;
+        for id in self.peers.ids() {
+            let peer = &mut self.peers[id];
+            let is_silent = self.now.saturating_sub(peer.last_arrival) >= PRESENCE_CHECK_INTERVAL;
             if peer.session != Session::Open || !peer.was_present || !is_silent {
                 peer.is_missing = false;
                 continue;
@@ -220,27 +215,24 @@ impl Messenger {
         }
     }
 
-    /// A peer does not answer.
+    /// Ends the session of a peer that does not answer, or violates the protocol.
     pub(super) fn fail_peer(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get(id.0 as usize) else { return };
+        let peer = &self.peers[id];
         if matches!(peer.session, Session::Failed { .. }) {
             return;
         }
-        let lost = peer.incarnation.or(peer.lost);
+        let failed_incarnation = peer.incarnation.or(peer.failed_incarnation);
         let failure = Failure::Unreachable { address: Arc::clone(&peer.name) };
         self.end_session(id, &failure);
-        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-            peer.session = Session::Failed { since: self.now };
-            peer.lost = lost;
-        }
+        let peer = &mut self.peers[id];
+        peer.session = Session::Failed { since: self.now };
+        peer.failed_incarnation = failed_incarnation;
     }
 
-    /// Ends everything that is in progress with a peer.
+    /// Ends a session and all operations of it.
     fn end_session(&mut self, id: PeerId, failure: &Failure) {
-        if let Some(peer) = self.peers.get_mut(id.0 as usize) {
-            peer.reset();
-            peer.session = Session::New;
-        }
+        self.peers[id].reset();
+        self.peers[id].session = Session::New;
         for operation in self.operations.of_peer(Some(id)) {
             self.finish(operation, Err(failure.clone()));
         }
@@ -250,7 +242,7 @@ impl Messenger {
         }
     }
 
-    /// The card has failed: everything ends.
+    /// Ends all operations after a failure of the card.
     pub(super) fn fail_card(&mut self, text: &str) {
         if self.failed.is_some() {
             return;
@@ -267,7 +259,7 @@ impl Messenger {
         }
     }
 
-    /// Ends a receive that has waited, after the messages that its buffer has.
+    /// Ends a posted receive with `failure`, after the messages that are in its buffer.
     pub(super) fn fail_posted(&mut self, posted: &Posted, failure: &Failure) {
         let Posted { request, buffer } = posted;
         if buffer.is_none_or(|buffer| self.matching.buffers.fail(buffer, request, failure)) {
