@@ -49,8 +49,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-rdma", &["fpga-driver", "fpga-protocol"]),
     ("fpga-diag", &["fpga-rdma"]),
     ("fpgad", &["fpga-rdma"]),
-    ("fpga-frames", &["fpga-rdma"]),
-    // Its code uses packet formats and receiver alone; the others are for its tests.
+    ("fpga-frames-wire", &["fpga-firmware"]),
+    ("fpga-frames", &["fpga-rdma", "fpga-frames-wire"]),
+    // Its code uses formats and the protocol's receiver alone; the others are for its tests.
     ("fpga-frames-subscriber", &["fpga-frames"]),
     ("fpga-python", &["fpga-frames", "fpga-register-map"]),
     ("fpga-c", &["fpga-frames", "fpga-register-map"]),

@@ -14,8 +14,7 @@
 //! A slot is written again only when its frame was returned *and* its transfer has ended: a subscriber may return a frame before this side
 //! has received its acknowledgement.
 
-/// Maximum number of slots of one subscriber.
-pub const MAX_SLOTS: u32 = 4096;
+use fpga_frames_wire::{FramePosition, possible_slots};
 
 /// Impossible credit: more than was ever sent, or less than before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,15 +26,6 @@ pub struct InvalidCredit {
     pub consumed: u32,
     /// Position after the last frame that was started.
     pub started: u32,
-}
-
-/// Position and slot of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FramePosition {
-    /// Position of the frame.
-    pub position: u32,
-    /// Slot of the frame.
-    pub slot: u32,
 }
 
 /// Slot counters of one subscriber.
@@ -55,13 +45,6 @@ pub struct Credits {
 /// Whether `a` is at or after `b`; the two are never 2^31 apart.
 const fn reaches(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) < 1 << 31
-}
-
-/// Whether a subscriber can have this number of slots. Only powers of two divide the range of positions, so that slot numbers stay
-/// continuous when positions wrap.
-#[must_use]
-pub const fn possible_slots(slots: u32) -> bool {
-    slots.is_power_of_two() && slots <= MAX_SLOTS
 }
 
 impl Credits {

@@ -13,13 +13,13 @@ use fpga_protocol::sender::SendFailure;
 use fpga_rdma::{EndpointError, SendError};
 use fpga_registers::quantity;
 
-use crate::arrivals::ArrivalError;
 use crate::blocks::BlockError;
 use crate::bootstrap::BootstrapError;
 use crate::geometry::GeometryError;
 use crate::publisher::frame::TooLong;
 use crate::retries::RetriedTransfer;
-use crate::sequence::{OutOfSequence, Sequence};
+use fpga_frames_wire::ArrivalError;
+use fpga_frames_wire::{OutOfSequence, Sequence};
 
 /// Failures that were repaired, counted by kind. All of them may occur in a healthy stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,7 @@ pub enum GeometryError {
     /// The number of slots of a subscriber is not a power of two up to the maximum; positions are counted modulo 2^32.
     #[error(
         "{slots}: the number of slots of a subscriber must be a power of two, up to {}",
-        crate::credits::MAX_SLOTS, slots = quantity(*slots, "slot"))]
+        crate::MAX_SLOTS, slots = quantity(*slots, "slot"))]
     Slots {
         /// Requested number of slots.
         slots: u32,

@@ -19,25 +19,26 @@
 //! This package starts no thread, and only functions that are named so wait: the owner of a publisher or a subscriber polls it. The steady
 //! data path allocates no heap memory.
 
-mod arrivals;
-pub mod blocks;
 pub mod bootstrap;
 mod credits;
 pub mod error;
 mod geometry;
 mod idle;
+mod memory;
 mod pool;
 mod publisher;
 mod retries;
-mod sequence;
 mod subscriber;
 
-pub use arrivals::{ArrivalError, Arrivals};
 pub use bootstrap::BootstrapError;
-pub use credits::{Credits, FramePosition, InvalidCredit, MAX_SLOTS, possible_slots};
+pub use credits::{Credits, InvalidCredit};
 pub use error::{
     InternalErrors, JoinError, LocalError, PublishError, PublisherError, RemoteError, SubscriberError,
     TakeError,
+};
+pub use fpga_frames_wire::{
+    ArrivalError, Arrivals, FramePosition, GapDetector, MAX_SLOTS, OutOfSequence, Sequence, blocks,
+    possible_slots,
 };
 pub use geometry::{Geometry, GeometryError, Layout};
 pub use pool::{NotHeld, SlotPool};
@@ -46,5 +47,4 @@ pub use publisher::{
     PublisherStatistics, SubscriberId, SubscriberSet, SubscriberStatistics, SubscriberView, TooLong,
 };
 pub use retries::RetriedTransfer;
-pub use sequence::{GapDetector, OutOfSequence, Sequence};
 pub use subscriber::{Event, Joining, ReceivedFrame, Subscriber, SubscriberCounts, SubscriberOptions};

@@ -1,6 +1,6 @@
 //! Free slots of a frame pool: the state of each slot that its user does not see.
 
-use crate::sequence::Sequence;
+use fpga_frames_wire::Sequence;
 
 /// State of a slot besides its bytes: the *private page* of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -18,7 +18,6 @@
 
 mod client;
 mod listener;
-pub mod wire;
 
 use std::io;
 use std::net::TcpStream;
@@ -27,6 +26,7 @@ pub use client::BootstrapError;
 pub(crate) use client::{BootstrapClient, Step};
 pub(crate) use listener::{AdmissionControl, JoinState, Listener, Verdict};
 
+pub use fpga_frames_wire::messages as wire;
 use wire::{Inbox, MAX_MESSAGE, Message, MessageError};
 
 /// Non-blocking connection.

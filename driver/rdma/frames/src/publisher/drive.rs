@@ -5,8 +5,9 @@ use fpga_rdma::SendOptions;
 
 use super::frame::FrameMemory;
 use super::{DropReason, PendingSends, Publisher, PublisherEvent, Queued, SubscriberSet, Upload};
-use crate::blocks::{BLOCK, BLOCK_BYTES, BlockError, CreditBlock, block_at};
+use crate::blocks::{BLOCK, BLOCK_BYTES, BlockError, CreditBlock};
 use crate::error::{LocalError, PublisherError};
+use crate::memory::block_at;
 use crate::retries::{RetriedTransfer, RetryBackoff};
 
 /// Maximum number of attempts to fetch a credit that cannot be read; it may have been read half written.

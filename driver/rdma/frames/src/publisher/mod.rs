@@ -35,7 +35,7 @@ use crate::geometry::{Geometry, GeometryError, Layout};
 use crate::idle::IdleBackoff;
 use crate::pool::SlotPool;
 use crate::retries::RetryBackoff;
-use crate::sequence::Sequence;
+use fpga_frames_wire::Sequence;
 
 pub use frame::{Frame, TooLong};
 pub use options::{MAX_SUBSCRIBERS, PublisherOptions};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use fpga_driver::CardRange;
 use fpga_rdma::SendOptions;
 
-use crate::sequence::Sequence;
 use crate::subscriber::DEFAULT_MAX_SILENCE;
+use fpga_frames_wire::Sequence;
 
 /// Maximum number of subscribers of one publisher: the number of bits of a `SubscriberSet`.
 pub const MAX_SUBSCRIBERS: u32 = 64;

@@ -12,7 +12,7 @@ use fpga_registers::quantity;
 use crate::blocks::BlockError;
 use crate::credits::{Credits, InvalidCredit};
 use crate::retries::RetriedTransfer;
-use crate::sequence::Sequence;
+use fpga_frames_wire::Sequence;
 
 /// Names a subscriber at its publisher. An id is not reused for another subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

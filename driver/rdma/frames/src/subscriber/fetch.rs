@@ -5,8 +5,9 @@ use std::sync::Arc;
 use fpga_driver::{CardAddr, Completion, DmaBuffer};
 
 use super::{ReceivedFrame, Subscriber};
-use crate::blocks::{BlockError, FrameHeader, StatusBlock, block_at};
+use crate::blocks::{BlockError, FrameHeader, StatusBlock};
 use crate::error::{RemoteError, SubscriberError};
+use crate::memory::block_at;
 use crate::retries::{RetriedTransfer, RetryBackoff};
 
 /// Maximum number of attempts to fetch a status that cannot be read; it may have been read half written.

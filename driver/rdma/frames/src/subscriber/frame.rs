@@ -6,7 +6,7 @@ use crossbeam::queue::ArrayQueue;
 use fpga_driver::{DmaBuffer, SharedSlice};
 
 use crate::blocks::{BLOCK, FrameHeader};
-use crate::sequence::Sequence;
+use fpga_frames_wire::Sequence;
 
 /// Queue in which dropped frames return by position, from any thread.
 pub(super) type ReturnQueue = Arc<ArrayQueue<(u32, DmaBuffer)>>;

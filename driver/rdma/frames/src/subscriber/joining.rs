@@ -7,14 +7,14 @@ use fpga_driver::{CardAddr, NodeId};
 use fpga_rdma::{Endpoint, RemoteRegion};
 
 use super::{StreamParameters, Subscriber, SubscriberOptions};
-use crate::arrivals::Arrivals;
 use crate::blocks::BLOCK_BYTES;
 use crate::bootstrap::wire::{Accepted, Hello, Join, Offer, Window};
 use crate::bootstrap::{BootstrapClient, Step};
 use crate::error::JoinError;
 use crate::geometry::{Geometry, GeometryError};
 use crate::publisher::MAX_UNREAD_STATUSES;
-use crate::sequence::Sequence;
+use fpga_frames_wire::Arrivals;
+use fpga_frames_wire::Sequence;
 
 /// Number of events of a status, which is a transfer of one segment.
 const STATUS_EVENTS: u64 = 3;
@@ -58,7 +58,7 @@ impl Joining {
         address: SocketAddr,
         options: SubscriberOptions,
     ) -> Result<Self, JoinError> {
-        if !crate::credits::possible_slots(options.slots) {
+        if !crate::possible_slots(options.slots) {
             let card = endpoint.card().name().to_owned();
             return Err(JoinError::Geometry { card, cause: GeometryError::Slots { slots: options.slots } });
         }

@@ -22,7 +22,6 @@ use crossbeam::queue::ArrayQueue;
 use fpga_driver::{C2hChannel, ChannelOptions, DmaBuffer, Error, H2cChannel, NodeId, errors::ChannelFault};
 use fpga_rdma::{Endpoint, RegionHandle, RemoteRegion};
 
-use crate::arrivals::Arrivals;
 use crate::blocks::{BLOCK, BLOCK_BYTES, StatusBlock};
 use crate::bootstrap::BootstrapError;
 use crate::error::{InternalErrors, JoinError, LocalError, RemoteError, SubscriberError};
@@ -30,7 +29,8 @@ use crate::geometry::{Geometry, Layout};
 use crate::idle::IdleBackoff;
 use crate::publisher::ControlBlock;
 use crate::retries::{RetriedTransfer, RetryBackoff};
-use crate::sequence::{GapDetector, Sequence};
+use fpga_frames_wire::Arrivals;
+use fpga_frames_wire::{GapDetector, Sequence};
 
 pub use frame::ReceivedFrame;
 pub use joining::Joining;

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use fpga_firmware::wire::{Control, DataHeader, Flags, NackReason, StartFields};
 use fpga_firmware::{Incarnation, OpNumber, TransferId};
+use fpga_frames_wire::blocks::{BLOCK, CreditBlock};
 use fpga_registers::CardAddr;
 
-use crate::blocks::{BLOCK, Credit};
-use crate::fields::Writer;
 use crate::packet::Identity;
 
 /// Time until the first repetition; doubled at each further one.
@@ -57,14 +56,14 @@ pub(crate) struct CreditSender {
     number: u32,
     /// Number of credits sent, without repetitions.
     pub(crate) count: u64,
-    out: Writer,
+    out: Vec<u8>,
 }
 
 impl CreditSender {
     /// Creates a sender to the window at `address`; the publisher assumes that `first` was consumed.
     pub(crate) fn new(address: u64, key: u64, first: u32) -> Self {
         let sent = Progress { consumed: first, heard: 0, leaving: false };
-        Self { address, key, sent, flight: None, number: 0, count: 0, out: Writer::default() }
+        Self { address, key, sent, flight: None, number: 0, count: 0, out: Vec::new() }
     }
 
     /// Whether no credit is in flight.
@@ -81,7 +80,7 @@ impl CreditSender {
         send: &mut impl FnMut(&[u8]),
     ) {
         let Progress { consumed, heard, leaving } = progress;
-        let payload = Credit { key: self.key, consumed, leaving, heard }.encode();
+        let payload = CreditBlock { key: self.key, consumed, leaving, heard }.encode();
         self.sent = progress;
         self.number = self.number.wrapping_add(1);
         self.count += 1;
@@ -115,7 +114,7 @@ impl CreditSender {
             }),
         };
         identity.wrap(&mut self.out, |bytes| header.encode(&flight.payload, bytes));
-        send(&self.out.0);
+        send(&self.out);
     }
 
     /// Repeats a credit that was not acknowledged in time.

@@ -6,6 +6,43 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use fpga_frames_wire::blocks::BlockError;
+use fpga_frames_wire::{ArrivalError, OutOfSequence};
+
+/// Invalid data of the publisher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidData {
+    /// A frame header or a status.
+    Block(BlockError),
+    /// A slot or a position.
+    Arrival(ArrivalError),
+    /// A frame number.
+    Sequence(OutOfSequence),
+    /// A frame at an address where no slot begins.
+    Slot {
+        /// Address of the transfer.
+        address: u64,
+        /// Length of the transfer in bytes.
+        length: u64,
+    },
+}
+
+impl fmt::Display for InvalidData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Block(error) => write!(f, "a block is invalid: {error}"),
+            Self::Arrival(error) => error.fmt(f),
+            Self::Sequence(error) => error.fmt(f),
+            Self::Slot { address, length } => {
+                write!(f, "{length} bytes arrived at {address:#x}, where no slot begins")
+            }
+        }
+    }
+}
+
+impl Error for InvalidData {}
+
 /// Reason why joining failed.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -36,7 +73,7 @@ pub enum JoinError {
         /// Address of the publisher.
         publisher: SocketAddr,
         /// Reason.
-        what: &'static str,
+        what: String,
     },
     /// The publisher refused the join.
     Refused {

@@ -10,22 +10,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use fpga_firmware::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN};
 use fpga_firmware::wire::{Control, Packet};
 use fpga_firmware::{Incarnation, NodeId};
+use fpga_frames_wire::blocks::BLOCK_BYTES;
+use fpga_frames_wire::messages::{Offer, Window};
+use fpga_frames_wire::{Arrivals, GapDetector, Sequence, possible_slots};
 
-use crate::blocks::BLOCK_BYTES;
-use crate::bootstrap::{Conversation, Offer, is_waiting};
+use crate::bootstrap::{Conversation, is_waiting};
 use crate::credit::CreditSender;
 use crate::error::JoinError;
-use crate::fields::{Writer, is_before};
+use crate::memory::Memory;
 use crate::node::ReceivingNode;
 use crate::packet::{Identity, REGISTRY_SCHEME};
-use crate::slots::{Memory, Slots};
 use crate::stream::{Joined, Numbers, Stream};
 use crate::subscriber::{MAX_DATAGRAM, Shared, Subscriber};
 
 /// Alignment of slots in bytes.
 const ALIGNMENT: u64 = 64;
-/// Maximum number of slots.
-const MAX_SLOTS: u32 = 4096;
 /// Interval at which an unanswered HELLO is repeated.
 const HELLO_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time limit: a year. It keeps times in the range of the clock.
@@ -104,9 +103,9 @@ impl Subscriber {
         let too_large =
             JoinError::Memory { needed: stride as u64 * u64::from(slots), limit: options.max_memory };
         let memory = Memory::new(count, stride).ok_or(too_large)?;
-        let window = (0, memory.length(), random());
-        let identity = Identity { key: window.2, ..identity };
-        let heartbeat = Duration::from_millis(offer.heartbeat_ms.into());
+        let window = Window { address: 0, length: memory.length(), key: random() };
+        let identity = Identity { key: window.key, ..identity };
+        let heartbeat = Duration::from_millis(offer.heartbeat_ms.max(1).into());
         let silence = heartbeat.saturating_mul(options.missed_heartbeats.max(1)).max(options.max_silence);
         let numbers = Numbers { stream: offer.stream, heartbeat, silence, slots };
         let now = Instant::now();
@@ -116,15 +115,16 @@ impl Subscriber {
         let shared = Arc::new(Shared::new(socket, Stream::new(node, numbers, now)));
         let subscriber = Self::start(shared).map_err(failed)?;
         let accepted = talk.join(&offer, window, slots)?;
-        let (address, length, key) = accepted.credit;
+        let Window { address, length, key } = accepted.credit;
         if length < BLOCK_BYTES {
-            return Err(JoinError::Message { publisher, what: "a window too small for a credit" });
+            return Err(JoinError::Message { publisher, what: "a window too small for a credit".to_owned() });
         }
+        let arrivals = Arrivals::new(slots, accepted.position).ok_or(WRONG_SLOTS)?;
         let mut stream = subscriber.shared().lock();
         stream.joined = Some(Joined {
-            slots: Slots::new(count, stride, accepted.position),
+            slots: arrivals,
             credit: CreditSender::new(address, key, accepted.position),
-            expected: accepted.sequence,
+            gaps: GapDetector::new(Sequence::new(accepted.sequence)),
         });
         // Frames may have arrived before the acceptance.
         stream.take_notices();
@@ -133,12 +133,14 @@ impl Subscriber {
     }
 }
 
+const WRONG_SLOTS: JoinError = JoinError::Option { what: "slots", expected: "a power of two up to 4096" };
+
 const fn check(options: &SubscriberOptions) -> Result<(), JoinError> {
     if options.node == NodeId::ANY.get() {
         return Err(JoinError::Option { what: "node", expected: "0 to 4294967294" });
     }
-    if !options.slots.is_power_of_two() || options.slots > MAX_SLOTS {
-        return Err(JoinError::Option { what: "slots", expected: "a power of two up to 4096" });
+    if !possible_slots(options.slots) {
+        return Err(WRONG_SLOTS);
     }
     Ok(())
 }
@@ -172,7 +174,7 @@ fn exchange_hello(
         packet_size_log2: DEFAULT_PACKET_SIZE_LOG2,
         key: 0,
     };
-    let mut out = Writer::default();
+    let mut out = Vec::new();
     identity.hello(&mut out, false);
     let mut buffer = vec![0; MAX_DATAGRAM];
     let mut again = Instant::now();
@@ -182,7 +184,7 @@ fn exchange_hello(
             return Err(JoinError::NoLink { node: offer.node, link: options.link });
         }
         if now >= again {
-            let _ = socket.send(&out.0);
+            let _ = socket.send(&out);
             again = now + HELLO_INTERVAL;
         }
         let left = again.min(until).saturating_duration_since(now).max(Duration::from_millis(1));
@@ -210,7 +212,7 @@ fn exchange_hello(
     }
 }
 
-/// Length of a slot in bytes.
+/// Returns the length of a slot in bytes.
 fn stride(options: &SubscriberOptions, offer: &Offer) -> Result<usize, JoinError> {
     let whole = offer.max_data_length.checked_add(BLOCK_BYTES + u64::from(offer.max_value_length));
     let stride = whole.and_then(|whole| whole.checked_next_multiple_of(ALIGNMENT)).unwrap_or(u64::MAX);
@@ -227,11 +229,11 @@ fn stride(options: &SubscriberOptions, offer: &Offer) -> Result<usize, JoinError
 fn next_incarnation() -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let now = clock();
-    let choose = |last: u32| if last != 0 && !is_before(last, now) { last.wrapping_add(1) } else { now };
+    let choose = |last: u32| if last != 0 && !is_earlier(last, now) { last.wrapping_add(1) } else { now };
     let before = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(choose(last)));
     let number = choose(before.unwrap_or(0));
     for _ in 0..MAX_CLOCK_WAITS {
-        if is_before(number, clock()) {
+        if is_earlier(number, clock()) {
             break;
         }
         std::thread::sleep(CLOCK_WAIT);
@@ -239,14 +241,19 @@ fn next_incarnation() -> u32 {
     number
 }
 
-/// Sixteenths of a second of the system clock, modulo 2^32.
+/// Whether incarnation `a` is earlier than `b`.
+fn is_earlier(a: u32, b: u32) -> bool {
+    Incarnation::new(a).is_earlier_than(Incarnation::new(b))
+}
+
+/// Returns sixteenths of a second of the system clock, modulo 2^32.
 fn clock() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let ticks = since.as_millis() * 16 / 1000;
     u32::try_from(ticks & u128::from(u32::MAX)).unwrap_or(1).max(1)
 }
 
-/// Unpredictable number from the seed of the standard library's hash maps, which the operating system provides.
+/// Returns an unpredictable number from the seed of the standard library's hash maps, which the operating system provides.
 fn random() -> u64 {
     RandomState::new().hash_one(Instant::now())
 }

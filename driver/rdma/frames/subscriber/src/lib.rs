@@ -27,26 +27,25 @@
 //! | Module | Content |
 //! |---|---|
 //! | `join`, `bootstrap` | link, conversation over TCP |
-//! | `packet`, `blocks`, `fields` | datagrams, formats |
+//! | `packet` | datagrams |
 //! | `node` | receiving node: a receiver as in a card's network interface |
-//! | `slots`, `credit`, `stream` | state of a stream |
+//! | `memory`, `credit`, `stream` | state of a stream; formats and slots are those of `fpga-frames-wire` |
 //! | `subscriber` | public types, the receiving thread |
 #![warn(clippy::indexing_slicing)]
 
-mod blocks;
 mod bootstrap;
 mod credit;
 mod error;
-mod fields;
 mod join;
+mod memory;
 mod node;
 mod packet;
-mod slots;
 mod stream;
 mod subscriber;
 
-pub use blocks::{FrameHeader, InvalidData, VERSION};
-pub use error::{JoinError, StreamError};
+pub use error::{InvalidData, JoinError, StreamError};
+pub use fpga_frames_wire::blocks::{BlockError, FrameHeader, VERSION};
+pub use fpga_frames_wire::{ArrivalError, OutOfSequence, Sequence};
 pub use join::SubscriberOptions;
 pub use node::NodeCounts;
 pub use subscriber::{Counts, Event, Frame, Subscriber};

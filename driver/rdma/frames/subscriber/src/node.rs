@@ -12,9 +12,8 @@ use fpga_protocol::Nanos;
 use fpga_protocol::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
 use fpga_registers::CardAddr;
 
-use crate::fields::Writer;
+use crate::memory::Memory;
 use crate::packet::{Identity, REGISTRY_TIMEOUT_US};
-use crate::slots::Memory;
 
 /// Maximum number of packets that wait for the start of their segment.
 const ESCAPE_SLOTS: u16 = 256;
@@ -55,7 +54,7 @@ pub(crate) struct ReceivingNode {
     receiver: Receiver,
     /// Start of the receiver's time.
     began: Instant,
-    out: Writer,
+    out: Vec<u8>,
 }
 
 impl ReceivingNode {
@@ -76,7 +75,7 @@ impl ReceivingNode {
         let Identity { peer: source, key, .. } = identity;
         let window = MemoryWindow { source, base, length, key, permissions: Permissions::WRITE };
         receiver.access_mut().install(0, window).ok()?;
-        let (notices, out) = (VecDeque::new(), Writer::default());
+        let (notices, out) = (VecDeque::new(), Vec::new());
         Some(Self { identity, memory, foreign: 0, notices, receiver, began: now, out })
     }
 
@@ -110,7 +109,7 @@ impl ReceivingNode {
             match output {
                 Output::Send(control) => {
                     self.identity.control(&mut self.out, control);
-                    send(&self.out.0);
+                    send(&self.out);
                 }
                 Output::Event(event) if event.kind == EventKind::Notice => {
                     self.notices.push_back((event.address.get(), event.length));
@@ -176,9 +175,9 @@ mod tests {
             packet_size_log2: 6,
             start: (index == 0).then_some(start),
         };
-        let mut datagram = Writer::default();
+        let mut datagram = Vec::new();
         SENDER.wrap(&mut datagram, |bytes| header.encode(payload, bytes));
-        let Some(Packet::Data(data)) = IDENTITY.parse(&datagram.0) else { panic!("{header:?}") };
+        let Some(Packet::Data(data)) = IDENTITY.parse(&datagram) else { panic!("{header:?}") };
         let mut answers = Vec::new();
         node.data(node.began, &data, &mut |datagram| match SENDER.parse(datagram) {
             Some(Packet::Control(control)) => answers.push(control),
@@ -194,7 +193,7 @@ mod tests {
         let taken = node.memory.take(1).unwrap();
         let refused = answers(&mut node, 0, &[1; 64]);
         assert!(matches!(refused[..], [Control::Nack(nack)] if nack.reason == NackReason::Violation));
-        node.memory.give_back(1, taken);
+        node.memory.put_back(1, taken);
         assert_eq!(answers(&mut node, 2, &[3; 32]), [], "waits for the start");
         assert_eq!(answers(&mut node, 0, &[1; 64]).len(), 2, "with the early packet");
         assert_eq!(node.notices, []);

@@ -8,10 +8,9 @@ use fpga_firmware::wire::{
     WIRE_VERSION,
 };
 use fpga_firmware::{Incarnation, NodeId};
+use fpga_frames_wire::blocks::BLOCK;
 
-use crate::blocks::BLOCK;
-use crate::fields::{Reader, Writer};
-
+const WRAPPER_LENGTH: usize = 16;
 const WRAPPER_MAGIC: [u8; 4] = *b"FPLK";
 const WRAPPER_VERSION: u8 = 1;
 
@@ -44,23 +43,25 @@ impl Identity {
 
     /// Parses a datagram from the peer to this node. `None`: damaged, of another protocol, or of another node.
     pub(crate) fn parse<'a>(&self, datagram: &'a [u8]) -> Option<Packet<'a>> {
-        let mut wrapper = Reader(datagram);
-        if wrapper.take()? != WRAPPER_MAGIC || wrapper.u8()? != WRAPPER_VERSION || wrapper.u8()? != 0 {
-            return None;
-        }
-        let (length, source, destination) = (wrapper.u16()?, wrapper.u32()?, wrapper.u32()?);
-        if usize::from(length) != wrapper.0.len() {
-            return None;
-        }
-        let packet = Packet::parse(wrapper.0).ok()?;
+        let (wrapper, packet) = datagram.split_first_chunk::<WRAPPER_LENGTH>()?;
+        let packet = Packet::parse(packet).ok()?;
         let common = packet.common();
-        let is_wrapped = (common.source.get(), common.destination.get()) == (source, destination);
+        let is_wrapped = *wrapper == Self::wrapper(&common, datagram.len() - WRAPPER_LENGTH)?;
         let is_ours = (common.source, common.destination) == (self.peer, self.node);
         (is_wrapped && is_ours).then_some(packet)
     }
 
+    /// Returns the wrapper of a packet of `length` bytes.
+    fn wrapper(common: &Common, length: usize) -> Option<[u8; WRAPPER_LENGTH]> {
+        let [low, high] = u16::try_from(length).ok()?.to_le_bytes();
+        let [m0, m1, m2, m3] = WRAPPER_MAGIC;
+        let [s0, s1, s2, s3] = common.source.get().to_le_bytes();
+        let [d0, d1, d2, d3] = common.destination.get().to_le_bytes();
+        Some([m0, m1, m2, m3, WRAPPER_VERSION, 0, low, high, s0, s1, s2, s3, d0, d1, d2, d3])
+    }
+
     /// Replaces `out` by a datagram with a HELLO, or with the reply to one.
-    pub(crate) fn hello(&self, out: &mut Writer, is_reply: bool) {
+    pub(crate) fn hello(&self, out: &mut Vec<u8>, is_reply: bool) {
         let hello = Hello {
             common: self.common(Flags::NONE),
             packet_size_log2: self.packet_size_log2,
@@ -74,23 +75,23 @@ impl Identity {
     }
 
     /// Replaces `out` by a datagram with a packet without payload.
-    pub(crate) fn control(&self, out: &mut Writer, control: &Control) {
+    pub(crate) fn control(&self, out: &mut Vec<u8>, control: &Control) {
         self.wrap(out, |bytes| control.encode(bytes));
     }
 
     /// Replaces `out` by a datagram with the packet that `encode` writes.
     pub(crate) fn wrap(
         &self,
-        out: &mut Writer,
+        out: &mut Vec<u8>,
         encode: impl FnOnce(&mut [u8]) -> Result<usize, EncodeError>,
     ) {
         let mut packet = [0; MAX_SENT];
         let length = encode(&mut packet);
         debug_assert!(length.is_ok(), "the packets of this node are valid: {length:?}");
         let packet = packet.get(..length.unwrap_or(0)).unwrap_or_default();
-        out.0.clear();
-        out.put(&WRAPPER_MAGIC).u8(WRAPPER_VERSION).u8(0).u16(u16::try_from(packet.len()).unwrap_or(0));
-        out.u32(self.node.get()).u32(self.peer.get()).put(packet);
+        out.clear();
+        out.extend(Self::wrapper(&self.common(Flags::NONE), packet.len()).unwrap_or_default());
+        out.extend(packet);
     }
 }
 
@@ -105,15 +106,15 @@ mod tests {
         let sender =
             Identity { node: ours, incarnation, peer: theirs, peer_incarnation, packet_size_log2: 9, key: 0 };
         let receiver = Identity { node: theirs, peer: ours, ..sender };
-        let mut out = Writer::default();
+        let mut out = Vec::new();
         sender.hello(&mut out, true);
-        assert!(matches!(receiver.parse(&out.0), Some(Packet::Control(Control::HelloReply(_)))));
-        assert!(sender.parse(&out.0).is_none(), "sent by this node");
-        for at in 0..out.0.len() {
-            let mut damaged = out.0.clone();
+        assert!(matches!(receiver.parse(&out), Some(Packet::Control(Control::HelloReply(_)))));
+        assert!(sender.parse(&out).is_none(), "sent by this node");
+        for at in 0..out.len() {
+            let mut damaged = out.clone();
             damaged[at] ^= 1;
             assert!(receiver.parse(&damaged).is_none(), "byte {at}");
-            assert!(receiver.parse(&out.0[..at]).is_none(), "{at} bytes");
+            assert!(receiver.parse(&out[..at]).is_none(), "{at} bytes");
         }
     }
 }

@@ -3,20 +3,20 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::blocks::{BLOCK_BYTES, FrameHeader, InvalidData, Status};
 use crate::credit::{CreditSender, Outcome, Progress};
-use crate::error::StreamError;
-use crate::fields::Writer;
+use crate::error::{InvalidData, StreamError};
 use crate::node::ReceivingNode;
-use crate::slots::Slots;
 use fpga_firmware::wire::{Control, Packet};
+use fpga_frames_wire::blocks::{BLOCK_BYTES, FrameHeader, StatusBlock};
+use fpga_frames_wire::{Arrivals, FramePosition, GapDetector};
+use fpga_registers::cast;
 
 /// Interval at which credits are checked while a frame is unread or with its reader, or a credit is in flight.
 const ACTIVE_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval without either.
 const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Numbers of a stream that the bootstrap has agreed upon.
+/// Parameters of a stream, from the bootstrap.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     pub(crate) stream: u64,
@@ -30,13 +30,12 @@ pub(crate) struct Numbers {
 /// Part of the state that exists once the publisher has accepted the subscriber.
 #[derive(Debug)]
 pub(crate) struct Joined {
-    pub(crate) slots: Slots,
+    pub(crate) slots: Arrivals,
     pub(crate) credit: CreditSender,
-    /// Expected sequence number.
-    pub(crate) expected: u64,
+    pub(crate) gaps: GapDetector,
 }
 
-/// Event without the types of the public interface.
+/// Event of the stream; the public one holds the shared state, too.
 #[derive(Debug)]
 pub(crate) enum Found {
     Frame { position: u32, header: FrameHeader, memory: Vec<u8> },
@@ -51,19 +50,20 @@ pub(crate) struct Stream {
     pub(crate) node: ReceivingNode,
     pub(crate) numbers: Numbers,
     pub(crate) joined: Option<Joined>,
-    faults: VecDeque<InvalidData>,
+    /// Events to be returned before further frames are read.
+    ready: VecDeque<Found>,
     /// Number of the last status that was read.
     heard_status: u32,
-    ended: Option<Status>,
-    /// Time of the last packet of the publisher, and of the last check for silence.
+    ended: Option<StatusBlock>,
+    /// Time of the last packet of the publisher, and of the last call of [`tick`](Self::tick).
     heard: Instant,
-    looked: Instant,
+    ticked: Instant,
     leaving: bool,
     pub(crate) left: bool,
     pub(crate) failed: Option<StreamError>,
     /// The receiving thread ends.
     pub(crate) stop: bool,
-    out: Writer,
+    out: Vec<u8>,
 }
 
 impl Stream {
@@ -72,16 +72,16 @@ impl Stream {
             node,
             numbers,
             joined: None,
-            faults: VecDeque::new(),
+            ready: VecDeque::new(),
             heard_status: 0,
             ended: None,
             heard: now,
-            looked: now,
+            ticked: now,
             leaving: false,
             left: false,
             failed: None,
             stop: false,
-            out: Writer::default(),
+            out: Vec::new(),
         }
     }
 
@@ -107,7 +107,7 @@ impl Stream {
             }
             Packet::Control(Control::Hello(_)) => {
                 identity.hello(&mut self.out, true);
-                send(&self.out.0);
+                send(&self.out);
             }
             Packet::Control(answer @ (Control::Ack(_) | Control::Nack(_))) => {
                 let credit = self.joined.as_mut().map(|joined| &mut joined.credit);
@@ -129,32 +129,34 @@ impl Stream {
     /// Processes completed transfers.
     pub(crate) fn take_notices(&mut self) {
         let Some(joined) = &mut self.joined else { return };
+        let stride = self.node.memory.stride();
         while let Some((address, length)) = self.node.notices.pop_front() {
             let is_status = address == self.node.memory.status_address() && length == BLOCK_BYTES;
-            if !is_status {
-                if let Err(error) = joined.slots.arrived(address, length) {
-                    self.faults.push_back(error);
-                }
-                continue;
-            }
-            match Status::decode(self.node.memory.status(), self.numbers.stream) {
-                Ok(status) => {
-                    self.heard_status = status.number;
-                    if let Err(error) = joined.slots.settled(status.settled) {
-                        self.faults.push_back(error);
+            let result = if is_status {
+                StatusBlock::decode(self.node.memory.status(), self.numbers.stream)
+                    .map_err(InvalidData::Block)
+                    .and_then(|status| {
+                        self.heard_status = status.number;
+                        if status.ended {
+                            self.ended = Some(status);
+                        }
+                        joined.slots.settled(status.settled).map(drop).map_err(InvalidData::Arrival)
+                    })
+            } else {
+                match u32::try_from(address / stride) {
+                    Ok(slot) if address.is_multiple_of(stride) && length != 0 => {
+                        joined.slots.arrived_from(slot, length, stride).map_err(InvalidData::Arrival)
                     }
-                    if status.ended {
-                        self.ended = Some(status);
-                    }
+                    _ => Err(InvalidData::Slot { address, length }),
                 }
-                Err(error) => self.faults.push_back(error),
-            }
+            };
+            self.ready.extend(result.err().map(Found::Fault));
         }
     }
 
     /// Repeats and sends credits that are due. `soon`: also those that could wait for further frames.
     pub(crate) fn tick(&mut self, now: Instant, soon: bool, send: &mut impl FnMut(&[u8])) {
-        let away = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
+        let away = now.saturating_duration_since(std::mem::replace(&mut self.ticked, now));
         // A process that was stopped cannot tell its own silence from the publisher's.
         if away > self.numbers.heartbeat {
             self.heard = (self.heard + away - self.numbers.heartbeat).min(now);
@@ -187,68 +189,64 @@ impl Stream {
     pub(crate) fn interval(&self) -> Duration {
         let busy = self.joined.as_ref().is_some_and(|joined| {
             let is_due = joined.slots.consumed() != joined.credit.sent.consumed;
-            is_due || !joined.slots.is_idle() || !joined.credit.is_idle()
+            let is_reading = joined.slots.next() != joined.slots.consumed() || joined.slots.is_readable();
+            is_due || is_reading || !joined.credit.is_idle()
         });
         if busy { ACTIVE_INTERVAL } else { IDLE_INTERVAL.min(self.numbers.heartbeat) }
     }
 
     /// Whether an event or a failure waits for the reader.
     pub(crate) fn has_events(&self) -> bool {
-        let unread = self.joined.as_ref().is_some_and(|joined| joined.slots.has_unread());
-        unread || !self.faults.is_empty() || self.ended.is_some() || self.left || self.failed.is_some()
+        let is_readable = self.joined.as_ref().is_some_and(|joined| joined.slots.is_readable());
+        is_readable || !self.ready.is_empty() || self.ended.is_some() || self.left || self.failed.is_some()
     }
 
     /// Returns the memory of a frame that its reader has dropped.
-    pub(crate) fn give_back(&mut self, position: u32, memory: Vec<u8>) {
+    pub(crate) fn put_back(&mut self, position: u32, memory: Vec<u8>) {
         let Some(joined) = &mut self.joined else { return };
-        let index = joined.slots.index(position);
-        self.node.memory.give_back(index, memory);
-        joined.slots.release(position);
+        self.node.memory.put_back(cast::index(position % self.numbers.slots), memory);
+        let is_released = joined.slots.release(position);
+        debug_assert!(is_released, "a frame at position {position} was returned twice");
     }
 
     /// Returns the next event in the order of the stream.
     pub(crate) fn next_event(&mut self) -> Option<Found> {
-        if let Some(fault) = self.faults.pop_front() {
-            return Some(Found::Fault(fault));
+        if let Some(found) = self.ready.pop_front() {
+            return Some(found);
         }
         let joined = self.joined.as_mut()?;
-        let Some(arrival) = joined.slots.peek() else {
+        let first = joined.gaps.expected();
+        let gap = |missed| Found::Gap { missed, first: first.get() };
+        let Some((FramePosition { position, slot }, length)) = joined.slots.read() else {
             let status = self.ended.filter(|status| status.sent == joined.slots.next())?;
-            let missed = status.next.wrapping_sub(joined.expected);
-            if missed == 0 {
-                return Some(Found::Ended { next: status.next });
-            }
-            if missed > u64::MAX / 2 {
-                self.ended = Some(Status { next: joined.expected, ..status });
-                let (found, expected) = (status.next, joined.expected);
-                return Some(Found::Fault(InvalidData::Sequence { found, expected }));
-            }
-            let first = std::mem::replace(&mut joined.expected, status.next);
-            return Some(Found::Gap { missed, first });
+            return Some(match joined.gaps.advance_to(status.next) {
+                Ok(0) => Found::Ended { next: status.next.get() },
+                Ok(missed) => gap(missed),
+                Err(error) => {
+                    self.ended = Some(StatusBlock { next: first, ..status });
+                    Found::Fault(InvalidData::Sequence(error))
+                }
+            });
         };
-        let index = joined.slots.index(arrival.position);
-        let frame = self.node.memory.slot(index).and_then(|slot| slot.get(..arrival.length));
-        let header = FrameHeader::decode(frame.unwrap_or_default(), self.numbers.stream);
-        let in_order = header.and_then(|header| {
-            let missed = header.sequence.wrapping_sub(joined.expected);
-            let (found, expected) = (header.sequence, joined.expected);
-            let is_later = missed <= u64::MAX / 2;
-            if is_later { Ok((header, missed)) } else { Err(InvalidData::Sequence { found, expected }) }
+        let (index, length) = (cast::index(slot), usize::try_from(length).unwrap_or(usize::MAX));
+        let frame = self.node.memory.slot(index).and_then(|slot| slot.get(..length)).unwrap_or_default();
+        let header = FrameHeader::decode(frame, frame.len(), self.numbers.stream);
+        let header = header.map_err(InvalidData::Block).and_then(|header| {
+            let missed = joined.gaps.frame(header.sequence).map_err(InvalidData::Sequence)?;
+            Ok((header, missed))
         });
-        match in_order {
-            Ok((header, missed @ 1..)) => {
-                let first = std::mem::replace(&mut joined.expected, header.sequence);
-                Some(Found::Gap { missed, first })
-            }
-            Ok((header, 0)) => {
-                joined.slots.read();
-                joined.expected = header.sequence.wrapping_add(1);
+        match header {
+            Ok((header, missed)) => {
                 let memory = self.node.memory.take(index).unwrap_or_default();
-                Some(Found::Frame { position: arrival.position, header, memory })
+                let frame = Found::Frame { position, header, memory };
+                if missed == 0 {
+                    return Some(frame);
+                }
+                self.ready.push_back(frame);
+                Some(gap(missed))
             }
             Err(error) => {
-                joined.slots.read();
-                joined.slots.release(arrival.position);
+                joined.slots.release(position);
                 Some(Found::Fault(error))
             }
         }
@@ -279,8 +277,8 @@ mod tests {
     use fpga_firmware::{Incarnation, NodeId};
 
     use super::*;
+    use crate::memory::Memory;
     use crate::packet::Identity;
-    use crate::slots::Memory;
 
     const HEARTBEAT: Duration = Duration::from_millis(500);
     const SILENCE: Duration = Duration::from_secs(20);

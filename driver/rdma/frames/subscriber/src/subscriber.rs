@@ -6,11 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::blocks::{FrameHeader, InvalidData};
 use crate::bootstrap::is_waiting;
-use crate::error::StreamError;
+use crate::error::{InvalidData, StreamError};
 use crate::node::NodeCounts;
 use crate::stream::{Found, Stream};
+use fpga_frames_wire::blocks::{BLOCK, FrameHeader};
 
 /// Maximum length of a datagram in bytes.
 pub(crate) const MAX_DATAGRAM: usize = 1 << 16;
@@ -147,7 +147,7 @@ impl Frame {
     /// Sequence number of the frame.
     #[must_use]
     pub const fn sequence(&self) -> u64 {
-        self.header.sequence
+        self.header.sequence.get()
     }
 
     /// The value that the publisher computed from the data, such as a digest.
@@ -163,7 +163,7 @@ impl Frame {
     }
 
     fn part(&self, offset: u64, length: u64) -> &[u8] {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).saturating_add(crate::blocks::BLOCK);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).saturating_add(BLOCK);
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         // The lengths were checked against the received length.
         self.memory.get(start..start.saturating_add(length)).unwrap_or_default()
@@ -173,7 +173,7 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         let mut stream = self.shared.lock();
-        stream.give_back(self.position, std::mem::take(&mut self.memory));
+        stream.put_back(self.position, std::mem::take(&mut self.memory));
         stream.tick(Instant::now(), false, &mut self.shared.sender());
     }
 }

@@ -17,19 +17,18 @@
 //! A transfer carries one frame, or several that lie in adjacent slots: all slots of its range but the last are transferred whole, and the
 //! bytes after the frames in them mean nothing.
 
-use fpga_driver::SharedSlice;
 use fpga_firmware::crc::crc32c;
 use fpga_registers::quantity;
 
 use crate::sequence::Sequence;
 
-/// Version of everything that is exchanged: these blocks and the messages of [`bootstrap`](crate::bootstrap).
+/// Version of everything that is exchanged: these blocks and the [`messages`](crate::messages) of the bootstrap.
 pub const VERSION: u16 = 4;
 
 /// Length of a block in bytes.
 pub const BLOCK: usize = 64;
 /// `BLOCK` as a card memory length.
-pub(crate) const BLOCK_BYTES: u64 = BLOCK as u64;
+pub const BLOCK_BYTES: u64 = BLOCK as u64;
 
 const MAGIC: [u8; 4] = *b"FRM1";
 const CRC_AT: usize = BLOCK - 4;
@@ -150,16 +149,6 @@ fn seal(kind: u16, stream: u64, fill: impl FnOnce(&mut Writer<'_>)) -> [u8; BLOC
         *crc = crc32c(body).to_le_bytes();
     }
     bytes
-}
-
-/// Returns a copy of the block at `offset`. It is read once: a card that changes the block afterwards cannot make it differ from the bytes
-/// that were checked.
-pub(crate) fn block_at(memory: SharedSlice<'_>, offset: usize) -> Result<[u8; BLOCK], BlockError> {
-    let mut block = [0; BLOCK];
-    match memory.read(offset, &mut block) {
-        Ok(()) => Ok(block),
-        Err(_) => Err(BlockError::Short { found: memory.len().saturating_sub(offset) }),
-    }
 }
 
 /// Checks the fields that all blocks share. The returned reader is positioned after the stream number.

@@ -101,7 +101,9 @@ pub enum Reason {
 }
 
 impl Reason {
-    const fn number(self) -> u16 {
+    /// Number in the message.
+    #[must_use]
+    pub const fn number(self) -> u16 {
         match self {
             Self::Version => 1,
             Self::Garbage => 2,

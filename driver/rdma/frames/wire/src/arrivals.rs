@@ -2,7 +2,24 @@
 
 use fpga_registers::quantity;
 
-use crate::credits::{FramePosition, possible_slots};
+/// Maximum number of slots of one subscriber.
+pub const MAX_SLOTS: u32 = 4096;
+
+/// Position and slot of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FramePosition {
+    /// Position of the frame.
+    pub position: u32,
+    /// Slot of the frame.
+    pub slot: u32,
+}
+
+/// Whether a subscriber can have this number of slots. Only powers of two divide the range of positions, so that slot numbers stay
+/// continuous when positions wrap.
+#[must_use]
+pub const fn possible_slots(slots: u32) -> bool {
+    slots.is_power_of_two() && slots <= MAX_SLOTS
+}
 
 /// Notification or count from the publisher that is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +67,7 @@ enum State {
     Done,
 }
 
-/// Slots of one subscriber, in the order of their positions (see [`Credits`](crate::credits::Credits)).
+/// Slots of one subscriber, in the order of their positions. Position `p` goes into slot `p % slots`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Arrivals {
     states: Box<[State]>,
@@ -159,6 +176,16 @@ impl Arrivals {
         }
         self.advance();
         true
+    }
+
+    /// Returns whether [`read`](Self::read) would return a frame.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let slots = self.slots();
+        let in_use = self.next.wrapping_sub(self.consumed);
+        let state = |position: u32| self.states.get(usize::try_from(position % slots).ok()?);
+        let mut states = (0..slots.saturating_sub(in_use)).map(|ahead| state(self.next.wrapping_add(ahead)));
+        matches!(states.find(|state| *state != Some(&State::Done)), Some(Some(State::Arrived(_))))
     }
 
     fn advance(&mut self) {
