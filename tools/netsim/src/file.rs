@@ -1,7 +1,5 @@
 //! Scenarios as YAML.
 //!
-//! This file is longer than most: it holds every key of a scenario file, with the check of its value.
-//!
 //! ```yaml
 //! schema_version: 1
 //! scheme: receiver-window
@@ -13,8 +11,8 @@
 //! Only `schema_version` and `traffic` are required. [`JSON_SCHEMA`] describes every key, `examples/scenarios/README.md` explains them, and
 //! its folder has samples.
 
+mod convert;
 mod flow_list;
-
 mod impairments;
 mod network;
 #[cfg(test)]
@@ -23,20 +21,16 @@ mod schema;
 use std::path::Path;
 
 use fpga_input::{FileKind, InputError, plain_message};
-use fpga_netmodel::{BitRate, Blackout, Order, Rate};
-use fpga_protocol::Nanos;
-use fpga_protocol::scheme::any::SchemeConfig;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
 
 pub use flow_list::FlowListError;
+use impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
 use network::{ClosEntry, EcnEntry, FatTreeEntry, LinkFailureEntry};
 
-use impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
-
-use crate::scenario::{Flow, MAX_FLOW_BYTES, Scenario, ScenarioError};
-use crate::scheme::{Rules, Scheme};
-use crate::topology::{PlainSwitch, Routing, SlowLink, Topology};
+use crate::scenario::{Flow, MAX_FLOW_BYTES, Scenario};
+use crate::scheme::Scheme;
+use crate::topology::Topology;
 
 /// JSON Schema of scenario files, for editors.
 pub const JSON_SCHEMA: &str = include_str!("../scenario.schema.json");
@@ -491,216 +485,14 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
         let message = plain_message(&source.to_string());
         FileError::Text { name: name.to_owned(), line, column, message }
     })?;
-    let together = |key: &str, item: Option<usize>, problem: String| {
-        let (line, column) = place_of_key(text, key, item);
-        let key = item.map_or_else(|| key.to_owned(), |item| format!("{key}[{item}]"));
-        FileError::Combination { name: name.to_owned(), line, column, key, problem }
-    };
-    let mut scenario = Scenario::new(1);
-    scenario.scheme = file.scheme.unwrap_or(scenario.scheme);
-    if let Some(TopologyName(topology)) = file.topology {
-        topology.validate().map_err(|error| together("topology", None, error.to_string()))?;
-        scenario.topology = topology;
-    }
-    if let Some(Within(rate)) = file.rate_gbps {
-        scenario.rate = BitRate::from_gbps(rate);
-    }
-    if let Some(Within(delay)) = file.delay_ns {
-        scenario.delay = Nanos::new(delay);
-    }
-    if let Some(Within(queue)) = file.queue_bytes {
-        scenario.queue = queue;
-    }
-    if let Some(PacketBytes(log2)) = file.packet_bytes {
-        scenario.sender.packet_size_log2 = log2;
-        let most = u32::from(scenario.sender.mask_bits) << log2;
-        scenario.sender.segment_size = scenario.sender.segment_size.min(most);
-        scenario.sender.big_threshold = scenario.sender.big_threshold.min(most);
-    }
-    scenario.seed = file.seed.map_or(0, |Within(seed)| seed);
-    if let Some(Within(limit)) = file.limit_ns {
-        scenario.limit = Nanos::new(limit);
-    }
-    scenario.round_trip = file.round_trip_ns.map(|Within(span)| Nanos::new(span));
-    if let Some(contexts) = file.contexts {
-        scenario.contexts = Some(contexts.narrow());
-    }
-    let conditions =
-        |key, entry: ConditionsEntry| entry.conditions().map_err(|problem| together(key, None, problem));
-    (scenario.data, scenario.control) =
-        (conditions("data", file.data)?, conditions("control", file.control)?);
-    match (file.disorder, file.shuffle) {
-        (Some(_), Some(_)) => {
-            let problem = "disorder and shuffle: give one of them".to_owned();
-            return Err(together("shuffle", None, problem));
-        }
-        (Some(Disorder { degree, patience_ns: Within(patience) }), None) => {
-            scenario.order = Order::Degree { degree: degree.narrow(), patience: Nanos::new(patience) };
-        }
-        (None, Some(Shuffle { depth, patience_ns: Within(patience) })) => {
-            let depth = usize::try_from(depth.0).unwrap_or(usize::MAX);
-            scenario.order = Order::Random { depth, patience: Nanos::new(patience) };
-        }
-        (None, None) => {}
-    }
-    scenario.throttle = file.throttle.map(|Throttle { rate_mbps: Within(rate), queue_ns: Within(queue) }| {
-        Rate { rate: BitRate::new(rate.saturating_mul(1_000_000)), queue: Nanos::new(queue) }
-    });
-    let blackout = |entry: &BlackoutEntry| Blackout {
-        from: Nanos::new(entry.from_ns.0),
-        length: Nanos::new(entry.length_ns.0),
-    };
-    scenario.blackouts = file.blackouts.iter().flatten().map(blackout).collect();
-    scenario.routing = match file.routing {
-        Some(RoutingName::Fixed) => Routing::Fixed,
-        Some(RoutingName::Ecmp) => Routing::Ecmp,
-        Some(RoutingName::AdaptiveFlow) => Routing::AdaptiveFlow,
-        Some(RoutingName::RoundRobin) => Routing::RoundRobin,
-        Some(RoutingName::Adaptive) | None => Routing::Adaptive,
-    };
-    let slow = |entry: &SlowLinkEntry| SlowLink {
-        from: entry.from.narrow(),
-        to: entry.to.narrow(),
-        number: entry.number.map(Within::narrow),
-        times: entry.times.narrow(),
-    };
-    scenario.slow = file.slow_links.iter().flatten().map(slow).collect();
-    let plain = |entry: &PlainSwitchEntry| PlainSwitch {
-        vertex: entry.switch.narrow(),
-        drops: entry.drop.as_ref().is_some_and(|Switch(on)| *on),
-    };
-    scenario.plain_switches = file.plain_switches.iter().flatten().map(plain).collect();
-    let set = |given: &Option<Switch>| given.as_ref().is_some_and(|Switch(on)| *on);
-    scenario.outages = file.link_failures.iter().flatten().map(LinkFailureEntry::outage).collect();
-    scenario.detection = file.reroute_ns.map_or(Nanos::ZERO, |Within(span)| Nanos::new(span));
-    scenario.marking = match &file.ecn {
-        Some(entry) => Some(entry.marking().map_err(|problem| together("ecn", None, problem))?),
-        None => None,
-    };
-    (scenario.control_first, scenario.trimming) = (set(&file.control_first), set(&file.trimming));
-    scenario.series = file.series_ns.map(|Within(span)| Nanos::new(span));
-    let mut from_list = None;
-    scenario = match file.traffic {
-        Traffic { flows: None, file: Some(list), permutation: None, incast: None } => {
-            let path = Path::new(name).parent().unwrap_or(Path::new("")).join(&list);
-            let shown = path.display().to_string();
-            let text = FileKind::FLOW_LIST.read(&path)?;
-            let list = flow_list::parse(&shown, &text)?;
-            let hosts = scenario.topology.hosts();
-            list.check(&shown, hosts)?;
-            from_list = Some(shown);
-            scenario.flows(list.flows)
-        }
-        Traffic { flows: Some(flows), file: None, permutation: None, incast: None } => {
-            let flow = |entry: &FlowEntry| Flow {
-                from: entry.from.narrow(),
-                to: entry.to.narrow(),
-                length: entry.bytes.0,
-                at: Nanos::new(entry.at_ns.map_or(0, |Within(at)| at)),
-            };
-            scenario.flows(flows.iter().map(flow).collect())
-        }
-        Traffic { flows: None, file: None, permutation: Some(Permutation { bytes }), incast: None } => {
-            scenario.permutation(bytes.0)
-        }
-        Traffic { flows: None, file: None, permutation: None, incast: Some(Incast { senders, bytes }) } => {
-            let last = u64::from(scenario.topology.hosts() - 1);
-            if senders.0 > last {
-                let problem = format!("senders = {}: give 1 to {last} (host 0 is the receiver)", senders.0);
-                return Err(together("incast", None, problem));
-            }
-            scenario.incast(senders.narrow(), bytes.0)
-        }
-        _ => {
-            let problem = "give one of flows, file, permutation and incast".to_owned();
-            return Err(together("traffic", None, problem));
-        }
-    };
-    let switch = |given: Option<Switch>| given.map(|Switch(on)| on);
-    let tuned = tune(&scenario, file.window.map(Within::narrow), switch(file.credit), switch(file.literal));
-    scenario.rules = tuned.map_err(|(key, problem)| together(key, None, problem.to_owned()))?;
-    if let Some(Switch(false)) = file.congestion {
-        scenario.congestion = None;
-    }
-    scenario.controller = file.controller.map(Within::narrow);
-    scenario.paths = file.paths.map_or(1, |paths| u16::try_from(paths.0).unwrap_or(1));
-    scenario.validate().map_err(|error| match error {
-        ScenarioError::Controller { .. } | ScenarioError::NoDelays { .. } => {
-            together("controller", None, error.to_string())
-        }
-        // The list's own check names the line.
-        ScenarioError::Host { .. } | ScenarioError::Itself { .. } | ScenarioError::Length { .. }
-            if from_list.is_some() =>
-        {
-            together("file", None, error.to_string())
-        }
-        ScenarioError::Phases { number } | ScenarioError::Outage { number, .. } => {
-            together("link_failures", Some(number), error.to_string())
-        }
-        ScenarioError::Marking => together("ecn", None, error.to_string()),
-        ScenarioError::Trimming => together("trimming", None, error.to_string()),
-        ScenarioError::Interval => together("series_ns", None, error.to_string()),
-        ScenarioError::Host { number, .. }
-        | ScenarioError::Itself { number, .. }
-        | ScenarioError::Length { number, .. } => together("flows", Some(number), error.to_string()),
-        ScenarioError::SlowLink { number, .. } => together("slow_links", Some(number), error.to_string()),
-        ScenarioError::PlainSwitch { number, .. } => {
-            together("plain_switches", Some(number), error.to_string())
-        }
-        ScenarioError::NoRate => together("rate_gbps", None, error.to_string()),
-        ScenarioError::Topology(_) => together("topology", None, error.to_string()),
-        ScenarioError::Memory { .. } => {
-            together(if file.contexts.is_some() { "contexts" } else { "topology" }, None, error.to_string())
-        }
-        ScenarioError::Order(_) => {
-            together(if file.shuffle.is_some() { "shuffle" } else { "disorder" }, None, error.to_string())
-        }
-        ScenarioError::Sender(_) | ScenarioError::Receiver(_) => {
-            together("packet_bytes", None, error.to_string())
-        }
-        ScenarioError::Messages(_) => together("contexts", None, error.to_string()),
-        ScenarioError::NoFlow | ScenarioError::Events { .. } => together("traffic", None, error.to_string()),
-    })?;
-    Ok(scenario)
-}
-
-/// Scheme parameters given in a file; `None` if there are none.
-fn tune(
-    scenario: &Scenario,
-    window: Option<u32>,
-    credit: Option<bool>,
-    literal: Option<bool>,
-) -> Result<Option<Rules>, (&'static str, &'static str)> {
-    if window.is_none() && credit.is_none() && literal.is_none() {
-        return Ok(None);
-    }
-    let mut rules = Rules::new(scenario.scheme, scenario.timers_for());
-    if let Some(credit) = credit {
-        match &mut rules {
-            Some(Rules::Card(SchemeConfig::ReceiverWindow(config))) => config.credit = credit,
-            _ => return Err(("credit", "only receiver-window supports it: remove it, or change scheme")),
-        }
-    }
-    if let Some(literal) = literal {
-        match &mut rules {
-            Some(Rules::SenderWindow(config)) => {
-                (config.adaptive, config.whole_buffer) = (!literal, literal);
-            }
-            _ => return Err(("literal", "only sender-window supports it: remove it, or change scheme")),
-        }
-    }
-    if let Some(window) = window {
-        let Some(most) = scenario.scheme.max_window() else {
-            return Err(("window", "this scheme has no window: remove it, or change scheme"));
-        };
-        if window > most {
-            return Err(("window", "the window of this scheme is 1 to 128: give less, or change scheme"));
-        }
-        if let Some(rules) = &mut rules {
-            rules.set_window(window);
-        }
-    }
-    Ok(rules)
+    file.scenario(
+        &|key, item, problem| {
+            let (line, column) = place_of_key(text, key, item);
+            let key = item.map_or_else(|| key.to_owned(), |item| format!("{key}[{item}]"));
+            FileError::Combination { name: name.to_owned(), line, column, key, problem }
+        },
+        Path::new(name).parent().unwrap_or(Path::new("")),
+    )
 }
 
 /// Line and column of an error, both from 1: for a duplicate key its second occurrence, otherwise the parser's position.

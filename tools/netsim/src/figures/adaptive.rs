@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{Flow, RateChange, Scenario, Scheme, Simulation, Topology};
 
-const SIZE: u64 = 1 << 20;
+const TRANSFER_BYTES: u64 = 1 << 20;
 const DISORDER: u32 = 64;
 const LAWS: [DelayDistribution; 3] =
     [DelayDistribution::Exponential, DelayDistribution::Uniform, DelayDistribution::LogNormal];
@@ -28,7 +28,7 @@ const LAW_NAMES: &[&str] = &["exponential", "uniform", "log-normal"];
 const SHARE_ABOVE_MEAN_PLUS_DEVIATION: [f64; 3] = [13.53, 21.13, 9.05];
 /// Number of senders to one receiver, and bytes of each.
 const SENDERS: u32 = 32;
-const EACH: u64 = 128 << 10;
+const BYTES_PER_SENDER: u64 = 128 << 10;
 const QUEUES: [u64; 2] = [64 << 10, 256 << 10];
 const GOODPUT: &str = "goodput / link rate";
 const JAIN: &str = "Jain's index";
@@ -67,13 +67,13 @@ pub(super) fn make(
     options: &Options,
     done: &mut ProgressCallback<'_>,
 ) -> Result<RenderedFigure, FigureError> {
-    let trip = reference_parameters(SIZE).timers_for();
+    let trip = reference_parameters(TRANSFER_BYTES).timers_for();
     let mut delays = Delays::new(options.seed);
     let mut points = Vec::new();
     for ((_, rules, _), name) in timeouts(trip).into_iter().zip(SCHEME_NAMES) {
         for law in LAWS {
             let delay = delays.of(law, DISORDER)?;
-            let scenario = reference_parameters(SIZE).data(network(0.0, delay)).rules(rules);
+            let scenario = reference_parameters(TRANSFER_BYTES).data(network(0.0, delay)).rules(rules);
             points.push(Point::new(scenario).with(|row| {
                 row.figure = figure.name();
                 name.clone_into(&mut row.scheme);
@@ -108,7 +108,7 @@ pub(super) fn make(
     let mut measured = measure(points, options, done)?;
     let (needless, rest) = measured.split_at_mut(first);
     let (many, controlled) = rest.split_at_mut(second - first);
-    many.iter_mut().for_each(|point| point.against((ideal(EACH), 0.0)));
+    many.iter_mut().for_each(|point| point.against((ideal(BYTES_PER_SENDER), 0.0)));
     for point in controlled.iter_mut() {
         let length = point.row.size_bytes.unwrap_or(0);
         point.against((ideal(length), 0.0));
@@ -323,9 +323,9 @@ fn longer(each: u64, control: bool) -> Scenario {
 
 /// 32 hosts send to one through a switch with `queue` bytes per port. A random delay of up to 100 ns makes runs differ.
 fn incast(queue: u64) -> Scenario {
-    let flows = (1..=SENDERS).map(|host| Flow::new(host, 0, EACH)).collect();
+    let flows = (1..=SENDERS).map(|host| Flow::new(host, 0, BYTES_PER_SENDER)).collect();
     let least = Nanos::ZERO;
-    let mut scenario = reference_parameters(EACH)
+    let mut scenario = reference_parameters(BYTES_PER_SENDER)
         .topology(Topology::Tree { arity: SENDERS + 1, levels: 1, up: 1 })
         .flows(flows)
         .queue(queue)
@@ -347,12 +347,14 @@ mod tests {
     fn e2_1_mean_plus_deviation_retransmits_late_packets() {
         let options = Options { threads: 2, ..Options::new(20, 1) };
         let mut delays = Delays::new(options.seed);
-        let [literal, .., default, _] = timeouts(reference_parameters(SIZE).timers_for());
+        let [literal, .., default, _] = timeouts(reference_parameters(TRANSFER_BYTES).timers_for());
         let mut points = Vec::new();
         for (_, rules, _) in [literal, default] {
             for law in LAWS {
                 let delay = delays.of(law, DISORDER).unwrap();
-                points.push(Point::new(reference_parameters(SIZE).data(network(0.0, delay)).rules(rules)));
+                points.push(Point::new(
+                    reference_parameters(TRANSFER_BYTES).data(network(0.0, delay)).rules(rules),
+                ));
             }
         }
         let found: Vec<f64> = measure(points, &options, &mut |_| std::ops::ControlFlow::Continue(()))

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::Scheme;
 
-pub(super) const SIZE: u64 = 256 << 10;
+pub(super) const TRANSFER_BYTES: u64 = 256 << 10;
 const DEGREES: [u32; 10] = [0, 8, 16, 32, 48, 64, 80, 96, 112, 128];
 pub(super) const WINDOWS: [(u32, usize); 3] = [(32, 1), (64, 0), (128, 2)];
 /// Degrees of disorder at which the band is measured; 0 is the reference speed.
@@ -32,8 +32,9 @@ pub(super) fn point(
     law: DelayDistribution,
     delays: &mut Delays,
 ) -> Result<Point, FigureError> {
-    let scenario =
-        reference_parameters(SIZE).delay(Nanos::new(distance)).data(network(0.0, delays.of(law, degree)?));
+    let scenario = reference_parameters(TRANSFER_BYTES)
+        .delay(Nanos::new(distance))
+        .data(network(0.0, delays.of(law, degree)?));
     let config = receiver_window::ReceiverWindowConfig {
         window,
         ..receiver_window::ReceiverWindowConfig::new(scenario.timers_for())
@@ -55,7 +56,7 @@ pub(super) fn selective_point(
     delays: &mut Delays,
 ) -> Result<Point, FigureError> {
     let delay = delays.of(DelayDistribution::Exponential, degree)?;
-    let scenario = reference_parameters(SIZE).data(network(0.0, delay)).scheme(Scheme::Selective);
+    let scenario = reference_parameters(TRANSFER_BYTES).data(network(0.0, delay)).scheme(Scheme::Selective);
     Ok(Point::new(scenario).with(|row| {
         row.figure = figure.name();
         (row.window, row.disorder, row.loss) = (Some(512), Some(degree), Some(0.0));

@@ -9,7 +9,7 @@ use fpga_protocol::scheme::receiver_window::ReceiverWindowConfig;
 use super::disorder::DelayDistribution;
 use super::measure::{Measured, Point, measure};
 use super::picture::{Curve, CurveKind, Extent, Mark, Panel, Picture};
-use super::reorder::{PAPER, SIZE, WINDOWS};
+use super::reorder::{PAPER, TRANSFER_BYTES, WINDOWS};
 use super::torus::Network;
 use super::{
     Figure, FigureError, Options, ProgressCallback, RenderedFigure, SYMBOLS, caption, made, network,
@@ -26,7 +26,7 @@ const COMPARED_WINDOWS: [(u32, usize); 2] = [(32, 6), (64, 5)];
 
 /// Scheme of a curve: the receiver window with a window, or the selective scheme.
 fn point(figure: Figure, net: Network, window: Option<u32>, degree: f64, delay: Delay) -> Point {
-    let scenario = net.parameters(SIZE).data(network(0.0, delay));
+    let scenario = net.parameters(TRANSFER_BYTES).data(network(0.0, delay));
     let scenario = match window {
         Some(window) => {
             let config = ReceiverWindowConfig::new(scenario.timers_for());

@@ -58,7 +58,7 @@ pub struct SoakOptions {
 type Check<T = ()> = Result<T, String>;
 
 /// Number of transfers per round.
-const ROUND: u64 = 500;
+const TRANSFERS_PER_ROUND: u64 = 500;
 
 /// Declares the counts of all rounds, their sum, and their names in the order of the declaration.
 macro_rules! totals {
@@ -176,7 +176,7 @@ impl SoakOptions {
     /// The first violated invariant, of the lowest round.
     pub fn run(&self, mut progress: impl FnMut(u64)) -> Result<SoakTotals, InvariantViolation> {
         let first = self.only.unwrap_or(0);
-        let rounds = self.only.map_or(self.transfers.div_ceil(ROUND), |_| 1);
+        let rounds = self.only.map_or(self.transfers.div_ceil(TRANSFERS_PER_ROUND), |_| 1);
         let failed = AtomicU64::new(u64::MAX);
         let job = |number: usize| {
             let round = first + number as u64;
@@ -184,14 +184,15 @@ impl SoakOptions {
             if round > failed.load(Ordering::Relaxed) {
                 return Ok(SoakTotals::default());
             }
-            let transfers = ROUND.min(self.transfers.saturating_sub(round * ROUND)).max(1);
+            let transfers =
+                TRANSFERS_PER_ROUND.min(self.transfers.saturating_sub(round * TRANSFERS_PER_ROUND)).max(1);
             round::run(self, round, transfers).inspect_err(|_| {
                 failed.fetch_min(round, Ordering::Relaxed);
             })
         };
         let mut done = 0;
         let results = parallel::map(usize::try_from(rounds).unwrap_or(usize::MAX), self.threads, job, |_| {
-            done += ROUND;
+            done += TRANSFERS_PER_ROUND;
             progress(done);
             ControlFlow::Continue(())
         });
