@@ -1,8 +1,10 @@
 //! Declarations of `sim` for `clap`.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use clap::builder::PossibleValue;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::whole;
@@ -197,75 +199,29 @@ pub struct SimGridArgs {
     pub threads: Option<u16>,
 }
 
-/// Figure names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FigureName {
-    /// All figures
-    All,
-    /// Time by size without loss (source 004, figure 4)
-    LossFree,
-    /// Time by size at 5 ‰ of loss (004, figure 5)
-    Lossy,
-    /// Time and packets by loss (004, figure 6)
-    LossSweep,
-    /// Speed by disorder and window (004, figure 7)
-    Reorder,
-    /// As loss-free, on the paper's network: a 3D torus with adaptive routing
-    TorusLossFree,
-    /// As lossy, on the 3D torus
-    TorusLossy,
-    /// As loss-sweep, on the 3D torus
-    TorusLossSweep,
-    /// As reorder, on the 3D torus
-    TorusReorder,
-    /// Bits of state per context (004, table 5)
-    StateBits,
-    /// Time by segment size: closed form, packet simulation and simulated cards (001, figure 5)
-    Segmentation,
-    /// Segment sizes that the driver chooses, against a sweep on three cards and three networks
-    SegmentTuner,
-    /// Time saved by the receiver's own completion (001)
-    ReceiveNotify,
-    /// Spurious retransmissions and incast (002)
-    Adaptive,
-    /// Every scheme over loss and disorder
-    Selective,
-}
+/// Name of one figure, or `all`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FigureName(Option<Figure>);
 
-impl FigureName {
-    /// Figures that the choice stands for.
-    #[must_use]
-    pub fn figures(self) -> Vec<Figure> {
-        let one = match self {
-            Self::All => return Figure::ALL.to_vec(),
-            Self::LossFree => Figure::LossFree,
-            Self::Lossy => Figure::Lossy,
-            Self::LossSweep => Figure::LossSweep,
-            Self::Reorder => Figure::Reorder,
-            Self::TorusLossFree => Figure::TorusLossFree,
-            Self::TorusLossy => Figure::TorusLossy,
-            Self::TorusLossSweep => Figure::TorusLossSweep,
-            Self::TorusReorder => Figure::TorusReorder,
-            Self::StateBits => Figure::StateBits,
-            Self::Segmentation => Figure::Segmentation,
-            Self::SegmentTuner => Figure::SegmentTuner,
-            Self::ReceiveNotify => Figure::ReceiveNotify,
-            Self::Adaptive => Figure::Adaptive,
-            Self::Selective => Figure::Selective,
-        };
-        vec![one]
+impl ValueEnum for FigureName {
+    fn value_variants<'a>() -> &'a [Self] {
+        static NAMES: LazyLock<Vec<FigureName>> = LazyLock::new(|| {
+            let each = Figure::ALL.iter().copied().map(Some);
+            std::iter::once(None).chain(each).map(FigureName).collect()
+        });
+        &NAMES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, about) = self.0.map_or(("all", "All figures"), |figure| (figure.name(), figure.about()));
+        Some(PossibleValue::new(name).help(about))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figure_names_are_distinct() {
-        for figure in Figure::ALL {
-            let name = FigureName::from_str(figure.name(), false);
-            assert_eq!(name.map(FigureName::figures), Ok(vec![figure]));
-        }
+impl FigureName {
+    /// Returns the figures that the name stands for.
+    #[must_use]
+    pub fn figures(self) -> Vec<Figure> {
+        self.0.map_or_else(|| Figure::ALL.to_vec(), |figure| vec![figure])
     }
 }

@@ -80,7 +80,7 @@ fn figure_same_seed_gives_same_bytes() {
 #[test]
 #[ignore = "long: 20 s: every figure twice"]
 fn figure_same_seed_gives_same_bytes_every_figure() {
-    for figure in Figure::ALL {
+    for &figure in Figure::ALL {
         check_same_bytes(figure, &make(figure, 2, 7, 3));
     }
 }
