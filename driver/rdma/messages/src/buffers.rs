@@ -47,15 +47,21 @@ impl Buffers {
 
     /// Notes that a message has matched.
     pub(crate) fn matched(&mut self, id: BufferId, is_used_up: bool) {
-        if let Some(buffer) = self.all.get_mut(id.0) {
+        if let Some(buffer) = self.get_mut(id) {
             buffer.in_progress += 1;
             buffer.is_used_up = is_used_up;
         }
     }
 
+    fn get_mut(&mut self, id: BufferId) -> Option<&mut Buffer> {
+        let buffer = self.all.get_mut(id.0);
+        debug_assert!(buffer.is_some(), "no buffer has the number {}", id.0);
+        buffer
+    }
+
     /// Processes the end of a message.
     pub(crate) fn ended(&mut self, id: BufferId) -> Ended {
-        let Some(buffer) = self.all.get_mut(id.0) else { return Ended::default() };
+        let Some(buffer) = self.get_mut(id) else { return Ended::default() };
         buffer.in_progress = buffer.in_progress.saturating_sub(1);
         if !buffer.is_used_up || buffer.in_progress > 0 {
             return Ended::default();
@@ -65,9 +71,9 @@ impl Buffers {
         Ended { is_last: failed.is_none(), failed }
     }
 
-    /// The receive of a buffer fails. Returns `false` if that is to be reported after the messages in progress.
+    /// Fails the receive of a buffer. Returns `false` if that is to be reported after the messages in progress.
     pub(crate) fn fail(&mut self, id: BufferId, request: &ReceiveRequest, failure: &Failure) -> bool {
-        let Some(buffer) = self.all.get_mut(id.0) else { return true };
+        let Some(buffer) = self.get_mut(id) else { return true };
         if buffer.in_progress > 0 {
             (buffer.is_used_up, buffer.failed) = (true, Some((*request, failure.clone())));
             return false;

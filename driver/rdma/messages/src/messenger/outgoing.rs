@@ -61,7 +61,9 @@ pub(super) struct InFlight {
 /// Copies bytes of the application's memory to consecutive bytes of `to`, from `at` on.
 fn gather(memory: &dyn HostMemory, from: &HostRanges, skip: u64, length: u64, to: &SharedMemory, at: u64) {
     from.parts(skip, length, |address, position, part| {
-        if let Some(slice) = slice(to, at + position, part) {
+        let slice = slice(to, at + position, part);
+        debug_assert!(slice.is_some(), "{part} bytes at {at} + {position} are outside of the staging memory");
+        if let Some(slice) = slice {
             memory.read(address, slice);
         }
     });
@@ -111,7 +113,7 @@ impl Messenger {
         self.list(id);
     }
 
-    /// Memory of `length` zeros, reused.
+    /// Returns memory of `length` zeros, reused.
     pub(super) fn buffer(&mut self, length: u64) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -119,7 +121,7 @@ impl Messenger {
         bytes
     }
 
-    /// Takes memory back.
+    /// Keeps memory for reuse.
     pub(super) fn recycle(&mut self, payload: &mut Payload) {
         if let Payload::Bytes(bytes) = payload
             && self.spare.len() < SPARE
@@ -128,7 +130,7 @@ impl Messenger {
         }
     }
 
-    /// Puts a peer on the list of those with something to send.
+    /// Adds a peer to the list of those with something to send.
     pub(super) fn list(&mut self, id: PeerId) {
         if !std::mem::replace(&mut self.peers[id].is_listed, true) {
             self.listed.push_back(id);
@@ -154,22 +156,23 @@ impl Messenger {
             return false;
         };
         record.header.credit = peer.take_credit();
-        if let Some(head) = slice(&self.side.staging, slot.offset, HEADER as u64) {
-            let _ = head.write(0, &record.header.encode());
-        }
+        self.stage(slot.offset, &record.header.encode());
         let body = slot.offset + HEADER as u64;
         match &record.payload {
             Payload::None => {}
             Payload::Host(ranges) => gather(&*self.memory, ranges, 0, payload, &self.side.staging, body),
-            Payload::Bytes(bytes) => {
-                if let Some(place) = slice(&self.side.staging, body, payload) {
-                    let _ = place.write(0, bytes);
-                }
-            }
+            Payload::Bytes(bytes) => self.stage(body, bytes),
         }
         self.recycle(&mut record.payload);
         self.load(slot, None, id, (remote.region, offset, length), Purpose::Data(record.operation));
         true
+    }
+
+    /// Writes `bytes` to a staging slot, which is long enough for them.
+    fn stage(&self, at: u64, bytes: &[u8]) {
+        let memory = slice(&self.side.staging, at, bytes.len() as u64);
+        let is_written = memory.is_some_and(|memory| memory.write(0, bytes).is_ok());
+        debug_assert!(is_written, "{} bytes at {at} are outside of the staging memory", bytes.len());
     }
 
     /// Starts the copy of a filled slot, or of memory of the application (`from`), to the slot's card memory, from where it is sent.
@@ -267,9 +270,7 @@ impl Messenger {
             return false;
         }
         let Some(slot) = self.staging.take(HEADER as u64) else { return false };
-        if let Some(place) = slice(&self.side.staging, slot.offset, HEADER as u64) {
-            let _ = place.write(0, bytes);
-        }
+        self.stage(slot.offset, bytes);
         self.load(slot, None, id, (target, offset, HEADER as u64), Purpose::Hello);
         true
     }
@@ -280,7 +281,7 @@ impl Messenger {
         if is_first && self.try_ring(id, doorbell) {
             return;
         }
-        // Their number is limited by the operations and the ring of the peer; none may be lost.
+        // Their number is limited by the operations and the ring of the peer.
         let peer = &mut self.peers[id];
         peer.doorbells.push_back(doorbell);
         if peer.doorbells.len() > MAX_DOORBELLS {
@@ -292,7 +293,7 @@ impl Messenger {
 
     fn try_ring(&mut self, id: PeerId, doorbell: Doorbell) -> bool {
         let Some(remote) = self.peers[id].open_remote() else { return false };
-        // Any byte: its address is what matters.
+        // The address is the content: the byte is any one.
         let source = self.side.layout.staged(0);
         let sent =
             self.side.endpoint.send(source, &remote.region, doorbell.offset(), 1, SendOptions::default());
@@ -361,7 +362,7 @@ impl Messenger {
         }
     }
 
-    /// A record or a part of an operation is in the peer's card.
+    /// Processes the arrival of a record or a part of an operation in the peer's card.
     fn data_arrived(&mut self, id: OperationId) {
         if let Some(operation) = self.operations.get_mut(id) {
             operation.in_flight = operation.in_flight.saturating_sub(1);
@@ -369,7 +370,7 @@ impl Messenger {
         self.end_sending(id);
     }
 
-    /// Ends an operation of this side if everything has happened that its completion stands for.
+    /// Ends an operation of this side if it is complete.
     pub(super) fn end_sending(&mut self, id: OperationId) {
         let Some(operation) = self.operations.get(id) else { return };
         let is_sent = operation.in_flight == 0 && operation.sent == operation.length && operation.is_granted;
@@ -459,7 +460,7 @@ impl Messenger {
         }
     }
 
-    /// The region of a read was deregistered during the read.
+    /// Refuses a read whose region was deregistered during the read.
     fn refuse_serving(&mut self, id: OperationId) {
         if let Some(operation) = self.operations.get(id) {
             let (peer, number) = (operation.peer, operation.peer_operation);
