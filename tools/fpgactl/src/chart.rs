@@ -22,9 +22,9 @@ use crate::style::{self, OutputStyle};
 const MIN_WIDTH: u16 = 40;
 const MAX_WIDTH: u16 = 110;
 /// Columns of a bar that means all.
-const BAR: u16 = 40;
+const BAR_COLUMNS: u16 = 40;
 /// Height of a panel, in lines.
-const HEIGHT: u16 = 18;
+const PANEL_ROWS: u16 = 18;
 /// Colours in the order of the SVG's, as close as a terminal has them.
 const COLOURS: [Color; 8] = [
     Color::Blue,
@@ -37,7 +37,7 @@ const COLOURS: [Color; 8] = [
     Color::DarkGray,
 ];
 /// Maximum number of labels along each axis.
-const LABELS: (u16, u16) = (9, 6);
+const MAX_LABELS: (u16, u16) = (9, 6);
 
 /// Returns `picture` as text of at most `width` columns, with a line feed at the end. Empty if `width` is too small for a chart.
 #[must_use]
@@ -65,7 +65,9 @@ pub fn text_beside_report(picture: &Picture, asked: bool, settings: &Settings) -
 /// Returns a bar of at most 40 columns for a `share` of 0 to 1. A share above 0 has at least half a column.
 #[must_use]
 pub fn bar(share: f64, manner: OutputStyle) -> String {
-    let halves = (0..2 * BAR).filter(|half| (f64::from(*half) + 0.5) / f64::from(2 * BAR) < share).count();
+    let halves = (0..2 * BAR_COLUMNS)
+        .filter(|half| (f64::from(*half) + 0.5) / f64::from(2 * BAR_COLUMNS) < share)
+        .count();
     let halves = halves.max(usize::from(share > 0.0));
     let (whole, half) = if manner.unicode { ("━", "╸") } else { ("#", "+") };
     whole.repeat(halves / 2) + if halves % 2 == 1 { half } else { "" }
@@ -85,7 +87,7 @@ fn panel_text(panel: &Panel, width: u16, manner: OutputStyle) -> String {
     let Some(axes) = Axes::of(panel, &curves, width) else {
         return text + "nothing to draw\n" + &notes(panel, width);
     };
-    let area = Rect::new(0, 0, width, HEIGHT);
+    let area = Rect::new(0, 0, width, PANEL_ROWS);
     let lines = manner.colours && manner.unicode;
     let mut buffer = Buffer::empty(area);
     let drawn: &[&Curve] = if lines { &curves } else { &[] };
@@ -220,10 +222,10 @@ impl Axes {
         if let Extent::Between(low, high) = panel.y_extent {
             y = (y.0.min(panel.y_scale.place(low)), y.1.max(panel.y_scale.place(high)));
         }
-        let labels = (width / 12).clamp(2, LABELS.0);
+        let labels = (width / 12).clamp(2, MAX_LABELS.0);
         Some(Self {
             x: axis(panel.x_scale, x, labels, false),
-            y: axis(panel.y_scale, y, LABELS.1, panel.y_extent != Extent::Data),
+            y: axis(panel.y_scale, y, MAX_LABELS.1, panel.y_extent != Extent::Data),
             title: format!("{} over {}", panel.y_label, panel.x_label),
         })
     }

@@ -175,9 +175,6 @@ impl TransferDefaults {
 
 impl Config {
     /// Parses a defaults file's `text`; `file` is only named in errors.
-    ///
-    /// # Errors
-    /// [`ConfigError::Invalid`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
             let key = error.path().to_string();

@@ -75,9 +75,6 @@ pub fn read_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Option<St
 }
 
 /// Harm that writing `stretch` may do to an operation in progress; `None`: none.
-///
-/// # Errors
-/// The state of a channel cannot be read.
 pub fn write_hazard(card: &Card, all: &[Register], stretch: BarSpan) -> Result<Option<String>, CliError> {
     if let Some(harm) = unknown_design(card, all, stretch) {
         return Ok(Some(harm));

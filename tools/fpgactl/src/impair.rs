@@ -255,9 +255,6 @@ impl ImpairArgs {
 }
 
 /// Parses a burst length in packets.
-///
-/// # Errors
-/// A message for people.
 pub(crate) fn burst_length(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(length) if (1.0..1e6).contains(&length) => Ok(length),
@@ -266,9 +263,6 @@ pub(crate) fn burst_length(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a blackout, a time in which no packet gets through: `FROM,LENGTH`.
-///
-/// # Errors
-/// A message for people.
 pub(crate) fn blackout(text: &str) -> Result<Blackout, String> {
     let wrong = || format!("\"{text}\" is not a blackout; write for example 5ms,10ms");
     let (from, length) = text.split_once(',').ok_or_else(wrong)?;

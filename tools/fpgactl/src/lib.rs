@@ -21,6 +21,7 @@
 //! report goes to standard error, too.
 
 mod advice;
+pub mod all_ones;
 pub mod bars;
 pub mod card_runs;
 pub mod chart;
@@ -42,7 +43,6 @@ pub mod record;
 pub mod registers;
 pub mod settings;
 mod signal_state;
-pub mod silence;
 pub mod stop;
 pub mod stream;
 pub mod style;

@@ -29,9 +29,6 @@ pub trait Report: Serialize {
     fn text(&self) -> String;
 
     /// Writes the report for people. Long reports are written in chunks, so that only one chunk is in memory.
-    ///
-    /// # Errors
-    /// Errors of the system.
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(self.text().as_bytes())
     }
@@ -206,17 +203,11 @@ impl<const N: usize> LongTable<N> {
     }
 
     /// Writes the header.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub fn begin(&self, out: &mut dyn Write) -> io::Result<()> {
         self.row(self.header, out)
     }
 
     /// Writes a row.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub fn row(&self, row: [&str; N], out: &mut dyn Write) -> io::Result<()> {
         let mut line = String::new();
         for (width, text) in self.widths.iter().zip(row) {
@@ -260,6 +251,21 @@ pub fn table(header: &[&str], right: &[usize]) -> comfy_table::Table {
         }
     }
     table
+}
+
+/// Column of a table of `T`s: its heading, after `>` if it is right-aligned, and its cells.
+pub type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+
+/// Returns a table as text, with a line for each of `rows`.
+pub fn listing<'a, T: 'a>(rows: impl IntoIterator<Item = &'a T>, columns: &[Column<'_, T>]) -> String {
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| head.trim_start_matches('>')).collect();
+    let is_right = |(at, (head, _)): (usize, &Column<'_, T>)| head.starts_with('>').then_some(at);
+    let right: Vec<usize> = columns.iter().enumerate().filter_map(is_right).collect();
+    let mut table = table(&heads, &right);
+    for row in rows {
+        table.add_row(columns.iter().map(|(_, cell)| cell(row)));
+    }
+    render(&table)
 }
 
 /// Returns a table as text: without spaces around lines except for alignment, with a line feed at the end. On a terminal that is too

@@ -20,11 +20,11 @@ use crate::style;
 use crate::units;
 
 /// Time between two updates of a line: it also moves without progress.
-const TICK: Duration = Duration::from_millis(100);
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Assumed width of a terminal that does not report it.
 const COLUMNS: usize = 80;
 /// Minimum and maximum width of the bar.
-const BAR: core::ops::RangeInclusive<usize> = 8..=40;
+const BAR_COLUMNS: core::ops::RangeInclusive<usize> = 8..=40;
 /// Characters of the spinner at the beginning of a line.
 const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
 
@@ -84,7 +84,7 @@ impl Progress {
         if seen {
             // Drawn at once, then periodically.
             bar.tick();
-            bar.enable_steady_tick(TICK);
+            bar.enable_steady_tick(TICK_INTERVAL);
         }
         Self { bar, phase, shown: Cell::new(u64::MAX) }
     }
@@ -139,7 +139,7 @@ impl Done {
 
 /// Line of at most `width` characters: spinner, current phase, a bar if there is space for one, and the amount done.
 fn line(phase: &str, unit: Unit, done: &Done, width: usize) -> String {
-    let tick = usize::try_from(done.elapsed.as_millis() / TICK.as_millis()).unwrap_or(0);
+    let tick = usize::try_from(done.elapsed.as_millis() / TICK_INTERVAL.as_millis()).unwrap_or(0);
     let turning = SPINNER.get(tick % SPINNER.len()).copied().unwrap_or('|');
     let mut text = turning.to_string();
     if !phase.is_empty() {
@@ -168,8 +168,8 @@ fn line(phase: &str, unit: Unit, done: &Done, width: usize) -> String {
     if space >= length {
         let bar = space - length;
         // A space and two brackets.
-        if done.total.is_some() && bar >= BAR.start() + 3 {
-            let bar = (bar - 3).min(*BAR.end());
+        if done.total.is_some() && bar >= BAR_COLUMNS.start() + 3 {
+            let bar = (bar - 3).min(*BAR_COLUMNS.end());
             let full = done.share(bar);
             let head = if full < bar { ">" } else { "" };
             let _ = write!(text, " [{}{head}{}]", "=".repeat(full), " ".repeat(bar - full - head.len()));
@@ -234,9 +234,6 @@ impl Deadline {
     }
 
     /// Fails if the time is over, or a signal has requested the end.
-    ///
-    /// # Errors
-    /// [`CliError::timed_out`], [`CliError::stopped`].
     pub fn check(&self, what: impl FnOnce() -> String) -> Result<(), CliError> {
         if signal_state::is_asked() {
             return Err(CliError::stopped(what(), None));
@@ -279,9 +276,6 @@ impl Deadline {
     }
 
     /// Fails if the time is over: for commands that check for signals themselves and end normally at one.
-    ///
-    /// # Errors
-    /// [`CliError::timed_out`].
     pub fn check_time(&self, what: impl FnOnce() -> String) -> Result<(), CliError> {
         match self.end {
             Some((end, limit)) if Instant::now() >= end => Err(CliError::timed_out(what(), limit)),

@@ -1,4 +1,4 @@
-//! Registers of an opened card: from the catalogue of the Xilinx cores, from that of the network interface, and from the user's map.
+//! Registers of an opened card: from the catalog of the Xilinx cores, from that of the network interface, and from the user's map.
 
 mod names;
 
@@ -162,7 +162,7 @@ impl Register {
         self.in_bar(card, |bar| bar.write32(self.address, value))
     }
 
-    /// Returns the BAR of the register (whether it is the user BAR) with a word that was read, for [`crate::silence::explain`].
+    /// Returns the BAR of the register (whether it is the user BAR) with a word that was read, for [`crate::all_ones::check`].
     #[must_use]
     pub fn read_word(&self, word: u32) -> (bool, u32) {
         (self.bar == RegisterBar::User, word)

@@ -42,9 +42,6 @@ pub struct Settings {
 impl Settings {
     /// Reads the defaults file, if one is named; command-line options override it. Relative paths in it refer to the working directory, as
     /// on the command line.
-    ///
-    /// # Errors
-    /// Errors of the defaults file, of the register map and of the record.
     pub fn new(args: &GlobalArgs) -> Result<Self, CliError> {
         let config = match &args.config {
             Some(file) => {

@@ -155,9 +155,6 @@ pub fn remove_on_exit(files: Vec<SocketFile>) -> Result<(), CliError> {
 }
 
 /// Fails if a signal has arrived; `left`: state that the command leaves behind then.
-///
-/// # Errors
-/// [`CliError::interrupted`].
 pub fn check(what: impl Into<String>, left: &str) -> Result<(), CliError> {
     if is_asked() { Err(CliError::interrupted(what, left)) } else { Ok(()) }
 }

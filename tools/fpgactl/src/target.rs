@@ -1,5 +1,6 @@
-//! Target card: its form on the command line, and how it is opened. One file, because every way to open a card applies the same options,
-//! limits and messages.
+//! Target card: its form on the command line, and how it is opened.
+
+mod pair;
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,16 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_driver::{AccessOptions, Card, CardAddr, CardRange, CardSpec, OpenOptions, errors::Cause};
-use fpga_firmware::NodeId;
 use fpga_input::FileKind;
-use fpga_netmodel::{Impairments, Rate};
 use fpga_pci::Backend;
 use fpga_pci::DmaPoolOptions;
 use fpga_pci::ParsePciAddressError;
 use fpga_pci::catch_bus_errors;
 use fpga_pci::vfio::{VfToken, VfioInterface};
-use fpga_sim::{CardDescription, DescriptionError, HopFeedback, Partitions, SimHop};
-use fpga_sim::{SimNetwork, ThreadOptions};
+use fpga_sim::{CardDescription, DescriptionError, SimNetwork, ThreadOptions};
 
 use fpga_register_map::{RegisterMap, hint, nearest};
 
@@ -27,6 +25,8 @@ use crate::progress::Deadline;
 use crate::record::Recording;
 use crate::registers::{self, Register};
 use crate::stream::{read_yaml, waits};
+
+pub use pair::{HopOptions, Pair, SimOptions, open_pair};
 
 /// Card as the command line names it, and its access if it is not in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,23 +179,6 @@ impl Target {
             }
             _ => Ok(None),
         }
-    }
-}
-
-/// Second card beside that of `--card`, of the same design.
-#[derive(Debug)]
-struct Peer<'a> {
-    target: &'a Target,
-    design: Design,
-}
-
-impl CardOpener for Peer<'_> {
-    fn target(&self) -> &Target {
-        self.target
-    }
-
-    fn design(&self) -> Design {
-        self.design
     }
 }
 
@@ -423,9 +406,6 @@ impl Opened {
 }
 
 /// Opens one card.
-///
-/// # Errors
-/// As [`reach`]; those of opening the card.
 pub fn open(choice: &impl CardOpener) -> Result<Opened, CliError> {
     let (target, options) = (choice.target(), choice.design().options());
     let (backend, options): (Arc<dyn Backend>, _) = match outside(target)? {
@@ -445,9 +425,6 @@ const fn described(options: OpenOptions, card: &CardDescription) -> OpenOptions 
 }
 
 /// Opens one card for inspection: nothing is stopped or set, so that a card with a hung engine opens.
-///
-/// # Errors
-/// As [`open`].
 pub fn observe(choice: &impl CardOpener) -> Result<Opened, CliError> {
     Opened::new(choice, reach(choice)?, choice.design().options().observe(true))
 }
@@ -467,9 +444,6 @@ const IDLE_SPIN: Duration = Duration::from_secs(1);
 
 /// Opens one card for a steady load: a simulated one works on a separate thread, bound to `cpu` if one is named. `limit`: maximum DMA
 /// memory that may be mapped, in bytes.
-///
-/// # Errors
-/// As [`open`].
 pub fn open_threaded(choice: &impl CardOpener, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
     let target = choice.target();
     let mut memory = DmaPoolOptions::default();
@@ -487,142 +461,6 @@ pub fn open_threaded(choice: &impl CardOpener, cpu: Option<usize>, limit: usize)
         }
     };
     Opened::new(choice, choice.with_observer(backend), options.memory(memory))
-}
-
-/// Options of the simulated network and cards of [`open_pair`].
-#[derive(Debug, Clone, Default)]
-pub struct SimOptions {
-    /// Payload bytes per packet; `None`: value of the description.
-    pub packet: Option<u32>,
-    /// Seed of the impairments.
-    pub seed: u64,
-    /// Impairments of the network.
-    pub impairments: Impairments,
-    /// Hop in front of the second card.
-    pub hop: Option<HopOptions>,
-    /// Whether each card has a clock of its own, and is driven by a thread of its own.
-    pub partitioned: bool,
-}
-
-/// Two cards that reach each other.
-#[derive(Debug)]
-pub struct Pair {
-    /// The first card.
-    pub first: Opened,
-    /// The second card.
-    pub second: Opened,
-    /// Their simulated networks, if [`SimOptions::partitioned`] applies.
-    pub partitions: Option<Partitions>,
-}
-
-/// Options of a hop.
-#[derive(Debug, Clone, Copy)]
-pub struct HopOptions {
-    /// Rate and maximum queueing time.
-    pub rate: Rate,
-    /// Support of link feedback.
-    pub feedback: HopFeedback,
-    /// Node of the controller.
-    pub controller: Option<NodeId>,
-}
-
-/// Opens two cards that reach each other: two simulated ones in a common network, or two real ones.
-///
-/// # Errors
-/// As [`open`]; wrong usage for two cards without a common network.
-pub fn open_pair(
-    choice: &impl CardOpener,
-    peer: Option<&Target>,
-    network: SimOptions,
-) -> Result<Pair, CliError> {
-    let target = choice.target();
-    match (target.description()?, peer) {
-        (Some(first), None) => {
-            let second = next_node(&first, first.clone());
-            simulated_pair(choice, first, second, network)
-        }
-        (Some(first), Some(peer)) => match peer.description()? {
-            // A peer from a file keeps its node id, and an error reports a conflict with the first card. Built-in cards all have the same
-            // node id.
-            Some(second) if peer != target && is_described_in_file(&peer.spec) => {
-                simulated_pair(choice, first, second, network)
-            }
-            Some(second) => {
-                let second = next_node(&first, second);
-                simulated_pair(choice, first, second, network)
-            }
-            None => Err(mixed(target, peer)),
-        },
-        (None, None) => Err(CliError::usage(format!(
-            "{target} has no simulated peer in this process: such a card needs a second one on its network"
-        ))
-        .advise("name it with --peer")),
-        (None, Some(peer)) if peer.is_simulated() => Err(mixed(target, peer)),
-        (None, Some(peer)) if peer == target => {
-            Err(CliError::usage(format!("--card and --peer are both {target}")).advise("name two cards"))
-        }
-        (None, Some(peer)) => Ok(Pair {
-            first: open(choice)?,
-            second: open(&Peer { target: peer, design: choice.design() })?,
-            partitions: None,
-        }),
-    }
-}
-
-fn is_described_in_file(spec: &CardSpec) -> bool {
-    matches!(spec, CardSpec::Simulated { description: Some(file) } if CardDescription::builtin_name(file).is_none())
-}
-
-fn mixed(card: &Target, peer: &Target) -> CliError {
-    CliError::usage(format!(
-        "{card} and {peer} have no common network: one is simulated in this process, the other is not"
-    ))
-    .advise("name two of a kind with --card and --peer")
-}
-
-/// The same card with the node id after the first one's.
-fn next_node(first: &CardDescription, mut second: CardDescription) -> CardDescription {
-    if second.ni.node_id == first.ni.node_id {
-        second.ni.node_id = first.ni.node_id.wrapping_add(1);
-    }
-    second
-}
-
-fn simulated_pair(
-    choice: &impl CardOpener,
-    mut first: CardDescription,
-    mut second: CardDescription,
-    sim: SimOptions,
-) -> Result<Pair, CliError> {
-    if let Some(packet) = sim.packet {
-        first.ni.packet_size = packet;
-        second.ni.packet_size = packet;
-    }
-    let mut network = SimNetwork::builder();
-    if let Some(HopOptions { rate, feedback, controller }) = sim.hop {
-        let mut hop = SimHop::new(NodeId::new(second.ni.node_id), 1, rate).feedback(feedback);
-        hop.controller = controller;
-        network = network.hop(hop);
-    }
-    let network = network.card(first).card(second);
-    let network = network.impairments(sim.impairments).seed(sim.seed);
-    let (networks, partitions) = if sim.partitioned {
-        let partitions = network.build_partitioned()?;
-        let network = |card| partitions.network(card).map(|network| (network.clone(), network.backend(0)));
-        let networks = [network(0), network(1)];
-        (networks, Some(partitions))
-    } else {
-        let network = network.build()?;
-        ([0, 1].map(|card| Some((network.clone(), network.backend(card)))), None)
-    };
-    let [Some((network, backend)), Some((peer_network, peer_backend))] = networks else {
-        return Err(CliError::usage("the simulated network has fewer than two cards"));
-    };
-    let options = choice.design().options();
-    let mut first = Opened::new(choice, choice.with_observer(backend), options.clone())?;
-    let mut second = Opened::new(&Target::default(), peer_backend, options)?;
-    (first.network, second.network) = (Some(network), Some(peer_network));
-    Ok(Pair { first, second, partitions })
 }
 
 #[cfg(test)]
@@ -680,19 +518,6 @@ mod tests {
         ] {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn target_cards_without_common_network_are_refused() {
-        let network = SimOptions::default();
-        let pci: Target = "0000:65:00.0".parse().unwrap();
-        let simulated = Target::default();
-        for (card, peer) in
-            [(&pci, None), (&pci, Some(&simulated)), (&simulated, Some(&pci)), (&pci, Some(&pci))]
-        {
-            let error = open_pair(card, peer, network.clone()).unwrap_err();
-            assert_eq!(error.exit_status(), 2, "{error}");
         }
     }
 

@@ -1,12 +1,14 @@
-//! `regs`, `replay`: registers by name, and replay of recorded accesses.
+//! `regs`, `replay`, `peek`, `poke`: registers by name, replay of recorded accesses, raw words.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use fpga_driver::BarOffset;
 
+use super::values::word_count;
 use super::whole;
-
+use crate::bars::BarChoice;
 use crate::units;
 
 /// Register listings.
@@ -108,6 +110,44 @@ pub struct ReplayArgs {
     #[arg(long)]
     pub paced: bool,
     /// Replay it even if that disturbs operations in progress
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Options of `peek`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  \
+                        fpgactl peek dma 0\n  \
+                        fpgactl peek user 0x100 16 --card 0000:65:00.0 --force")]
+pub struct PeekArgs {
+    /// BAR: dma, user, bypass, or its number
+    pub bar: BarChoice,
+    /// Offset in the BAR, a multiple of 4
+    #[arg(value_parser = units::offset)]
+    pub offset: BarOffset,
+    /// Number of words, 1 to 65536
+    #[arg(value_parser = word_count, default_value = "1")]
+    pub count: u32,
+    /// Read even if that may hang the card or change it
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Options of `poke`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  \
+                        fpgactl poke dma 0x90 0\n  \
+                        fpgactl poke user 0x100 0xdeadbeef --card 0000:65:00.0 --force")]
+pub struct PokeArgs {
+    /// BAR: dma, user, bypass, or its number
+    pub bar: BarChoice,
+    /// Offset in the BAR, a multiple of 4
+    #[arg(value_parser = units::offset)]
+    pub offset: BarOffset,
+    /// The 32-bit word, for example 0x1000
+    #[arg(value_parser = units::word)]
+    pub value: u32,
+    /// Write even if that may hang the card or disturb operations in progress
     #[arg(long)]
     pub force: bool,
 }

@@ -7,8 +7,16 @@ use std::time::Duration;
 use fpga_driver::{ChannelName, Direction};
 use fpga_registers::xdma::MAX_CHANNELS;
 
-use super::CpuList;
 use crate::units;
+
+/// CPUs to which threads are bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuList {
+    /// CPU of the simulated card's thread.
+    pub card: usize,
+    /// CPU of the submitting thread.
+    pub host: usize,
+}
 
 /// Maximum number of characters of a value that an error repeats.
 const MAX_QUOTED: usize = 40;

@@ -14,7 +14,7 @@ use fpga_driver::{
 use fpga_registers::quantity;
 
 use super::dma_report::{DataLocation, DmaReport};
-use super::packets::stream;
+use super::packets::open_streams;
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::output;
@@ -119,7 +119,7 @@ struct Capture<'a> {
 
 /// Receives from a stream into a file.
 pub(super) fn read(settings: &Settings, receive: &Receive<'_>, out: &mut dyn Write) -> Result<(), CliError> {
-    let opened = stream(settings, "--addr and --len")?;
+    let opened = open_streams(settings, "--addr and --len")?;
     // One buffer at a time in batch mode: a ring in credit mode would leave the channel busy until the next packet or a reset.
     let options = C2hStreamOptions::default().buffers(2).run_mode(RunMode::Batch);
     let mut rx = opened.card.c2h_stream_with(receive.channel, options)?;

@@ -142,9 +142,6 @@ impl CheckReport {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// Those of the card's description, and of [`serve::run`] and [`control::run`].
 pub fn run(settings: &Settings, command: &CardCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         CardCommand::Check { file } => output::print(&check(settings, file)?, settings.json, out),

@@ -45,9 +45,6 @@ impl Report for CopyReport {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn run(settings: &Settings, command: &CdmaCommand) -> Result<CopyReport, CliError> {
     let CdmaCommand::Copy { src, dst, len } = *command;
     let opened = target::open(&settings.card)?;

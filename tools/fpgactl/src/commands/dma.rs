@@ -24,9 +24,6 @@ use crate::target::{self};
 use crate::units::binary_size;
 
 /// Runs the command.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn run(settings: &Settings, command: &DmaCommand, out: &mut dyn Write) -> Result<(), CliError> {
     let moved = match command {
         DmaCommand::Write { file, addr: Some(addr), channel, packet: _ } => {

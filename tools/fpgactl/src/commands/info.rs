@@ -14,7 +14,7 @@ use crate::bars::Role;
 use crate::cli::Scheme;
 use crate::copies::CopyRoutinesReport;
 use crate::error::CliError;
-use crate::output::{Report, pairs, render, table};
+use crate::output::{Report, listing, pairs};
 use crate::settings::Settings;
 use crate::target::{self, Opened};
 use crate::units::binary_size;
@@ -119,9 +119,6 @@ struct Ni {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// Those of opening the card.
 pub fn run(settings: &Settings) -> Result<InfoReport, CliError> {
     let opened = target::observe(&settings.card)?;
     Ok(InfoReport { copies: opened.simulated.then(CopyRoutinesReport::get), ..report(&opened) })
@@ -179,7 +176,7 @@ fn bar_line(info: &CardInfo, bar: BarInfo) -> BarLine {
     }
 }
 
-/// Release of a version code, as the register catalogue names it.
+/// Release of a version code, as the register catalog names it.
 fn version_name(version: u8) -> Option<&'static str> {
     let identifier = CardLayout::new(0, 0).find("config.identifier")?;
     let fields = identifier.decode(version.into());
@@ -299,18 +296,20 @@ impl Report for InfoReport {
 }
 
 fn bars_text(bars: &[BarLine]) -> String {
-    let mut table = table(&["BAR", "ROLE", "SIZE", "KIND", "REASON"], &[2]);
-    for bar in bars {
-        let kind = if bar.prefetchable { format!("{}, prefetchable", bar.kind) } else { bar.kind.to_owned() };
-        table.add_row([
-            bar.index.to_string(),
-            bar.role.to_owned(),
-            binary_size(bar.bytes),
-            kind,
-            bar.reason.clone(),
-        ]);
-    }
-    render(&table)
+    let kind = |bar: &BarLine| match bar.prefetchable {
+        true => format!("{}, prefetchable", bar.kind),
+        false => bar.kind.to_owned(),
+    };
+    listing(
+        bars,
+        &[
+            ("BAR", &|bar| bar.index.to_string()),
+            ("ROLE", &|bar| bar.role.to_owned()),
+            (">SIZE", &|bar| binary_size(bar.bytes)),
+            ("KIND", &kind),
+            ("REASON", &|bar| bar.reason.clone()),
+        ],
+    )
 }
 
 fn xdma_text(xdma: &Xdma) -> String {
@@ -345,16 +344,15 @@ fn identity_text(identity: &IdentityLine) -> String {
         ("build", identity.build.clone()),
         ("capabilities", identity.capabilities.join(", ")),
     ]);
-    let mut table = table(&["BLOCK", "VERSION", "OFFSET", "SIZE"], &[1, 3]);
-    for block in &identity.blocks {
-        table.add_row([
-            block.kind.clone(),
-            block.version.to_string(),
-            block.offset.clone(),
-            binary_size(block.bytes.into()),
-        ]);
-    }
-    text += &render(&table);
+    text += &listing(
+        &identity.blocks,
+        &[
+            ("BLOCK", &|block| block.kind.clone()),
+            (">VERSION", &|block| block.version.to_string()),
+            ("OFFSET", &|block| block.offset.clone()),
+            (">SIZE", &|block| binary_size(block.bytes.into())),
+        ],
+    );
     text
 }
 

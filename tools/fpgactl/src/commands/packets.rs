@@ -15,12 +15,13 @@ use crate::stream::{Input, Source, fill, is_stdin};
 use crate::target::{self, Opened};
 use crate::units::binary_size;
 
-/// Packets in flight.
-const DEPTH: usize = 16;
-const PACKET: u32 = 4096;
+/// Maximum number of packets in flight.
+const MAX_IN_FLIGHT: usize = 16;
+/// Bytes of a packet, unless `--packet` is given.
+const DEFAULT_PACKET_SIZE: u32 = 4096;
 
-/// Opens a card with streams, which a transfer without `--addr` requires.
-pub(super) fn stream(settings: &Settings, missing: &str) -> Result<Opened, CliError> {
+/// Opens a card with AXI4-Stream channels; `missing` is the option that a memory-mapped channel requires.
+pub(super) fn open_streams(settings: &Settings, missing: &str) -> Result<Opened, CliError> {
     let opened = target::open(&settings.card)?;
     if opened.card.info().xdma.stream {
         return Ok(opened);
@@ -37,8 +38,8 @@ pub(super) fn write(
     channel: u8,
 ) -> Result<DmaReport, CliError> {
     let source = if is_stdin(file) { None } else { Some(Source::file(file)?) };
-    let opened = stream(settings, "--addr")?;
-    let size = packet.unwrap_or(PACKET) as usize;
+    let opened = open_streams(settings, "--addr")?;
+    let size = packet.unwrap_or(DEFAULT_PACKET_SIZE) as usize;
     let mut tx = opened.card.h2c_stream(channel)?;
     let name = tx.name();
     let (length, mut reader): (Option<u64>, Box<dyn ReadVolatile + '_>) = match &source {
@@ -51,28 +52,33 @@ pub(super) fn write(
     let progress = Progress::new(length, settings.progress);
     progress.phase(format!("sending by {name}"));
     let began = Instant::now();
-    let mut sending =
-        Sending { settings, tx: &mut tx, flying: VecDeque::with_capacity(DEPTH), packets: 0, bytes: 0 };
-    let sent = sending.send(&opened.card, file, &mut *reader, (length, size), &progress);
-    sent.map_err(|error| sending.failed(error, length.map(|length| length.div_ceil(size as u64))))?;
-    let (packets, bytes) = (sending.packets, sending.bytes);
+    let mut sender = PacketSender {
+        settings,
+        tx: &mut tx,
+        in_flight: VecDeque::with_capacity(MAX_IN_FLIGHT),
+        packets: 0,
+        bytes: 0,
+    };
+    let sent = sender.send(&opened.card, file, &mut *reader, (length, size), &progress);
+    sent.map_err(|error| sender.failed(error, length.map(|length| length.div_ceil(size as u64))))?;
+    let (packets, bytes) = (sender.packets, sender.bytes);
     let span = began.elapsed();
     source.as_ref().map_or(Ok(()), Source::check_unchanged)?;
     Ok(DmaReport::new("dma write", &opened, name, file, (DataLocation::Packets(packets), bytes), span))
 }
 
 /// Packets in flight, and those that the card has accepted.
-struct Sending<'a> {
+struct PacketSender<'a> {
     settings: &'a Settings,
     tx: &'a mut H2cStream,
-    flying: VecDeque<Ticket>,
+    in_flight: VecDeque<Ticket>,
     /// Number of accepted packets.
     packets: u64,
     /// Bytes in them.
     bytes: u64,
 }
 
-impl Sending<'_> {
+impl PacketSender<'_> {
     /// Sends packets of `size` bytes until the reader ends; `length` bytes, if that is known.
     fn send(
         &mut self,
@@ -83,21 +89,21 @@ impl Sending<'_> {
         progress: &Progress,
     ) -> Result<(), CliError> {
         let mut read = 0;
-        let needed = length.map_or(DEPTH as u64, |length| length.div_ceil(size as u64));
-        let mut free = Vec::with_capacity(DEPTH);
-        for _ in 0..DEPTH.min(usize::try_from(needed).unwrap_or(DEPTH)) {
+        let needed = length.map_or(MAX_IN_FLIGHT as u64, |length| length.div_ceil(size as u64));
+        let mut free = Vec::with_capacity(MAX_IN_FLIGHT);
+        for _ in 0..MAX_IN_FLIGHT.min(usize::try_from(needed).unwrap_or(MAX_IN_FLIGHT)) {
             free.push(card.buffer(size)?);
         }
-        // A file that grows meanwhile is reported at the end.
+        // The caller reports a file that has grown.
         while length.is_none_or(|length| read < length) {
             let Some(mut buffer) = free.pop() else {
-                free.extend(self.oldest()?);
+                free.extend(self.wait_oldest()?);
                 progress.at(self.bytes);
                 continue;
             };
             let left = length.map_or(u64::MAX, |length| length - read);
             let count = usize::try_from(left).unwrap_or(usize::MAX).min(size);
-            // Never more than the buffer's capacity.
+            // `count` is at most the buffer's capacity.
             let _ = buffer.set_len(count);
             let filled =
                 fill(reader, buffer.memory()).map_err(|error| CliError::carried(file, "read it", error))?;
@@ -106,19 +112,19 @@ impl Sending<'_> {
             }
             let _ = buffer.set_len(filled);
             let ticket = self.tx.submit(buffer).map_err(|refused| refused.error.widen::<TransferError>())?;
-            self.flying.push_back(ticket);
+            self.in_flight.push_back(ticket);
             self.tx.poll().map_err(Error::widen::<TransferError>)?;
             read += filled as u64;
         }
-        while self.oldest()?.is_some() {
+        while self.wait_oldest()?.is_some() {
             progress.at(self.bytes);
         }
         Ok(())
     }
 
     /// Waits until the card has accepted the oldest packet in flight, and returns its buffer.
-    fn oldest(&mut self) -> Result<Option<DmaBuffer>, CliError> {
-        let Some(ticket) = self.flying.pop_front() else { return Ok(None) };
+    fn wait_oldest(&mut self) -> Result<Option<DmaBuffer>, CliError> {
+        let Some(ticket) = self.in_flight.pop_front() else { return Ok(None) };
         let done =
             self.tx.wait(ticket, self.settings.deadline.wait()).map_err(Error::widen::<TransferError>)?;
         let buffer = done.into_buffer().map_err(|failed| failed.error)?;
@@ -127,7 +133,7 @@ impl Sending<'_> {
         Ok(Some(buffer))
     }
 
-    /// Stops the channel if possible, and adds to an error what the card has accepted.
+    /// Stops the channel if possible, and adds the number of accepted packets to `error`.
     fn failed(&mut self, error: CliError, wanted: Option<u64>) -> CliError {
         let mut help = None;
         let left = match self.tx.abort() {

@@ -4,6 +4,7 @@ use fpga_driver::BarOffset;
 use fpga_pci::MmioError;
 use serde::Serialize;
 
+use crate::all_ones;
 use crate::bars::{self, Role};
 use crate::cli::{PeekArgs, PokeArgs};
 use crate::error::CliError;
@@ -11,7 +12,6 @@ use crate::guard::{self, BarSpan};
 use crate::output::{Report, render, table};
 use crate::registers::Register;
 use crate::settings::Settings;
-use crate::silence;
 use crate::target;
 
 /// BAR that was accessed.
@@ -118,7 +118,7 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
         .collect::<Result<Vec<_>, CliError>>()?;
     // The DMA BAR has reserved words; the bypass BAR is memory.
     if found.role == Some(Role::User) {
-        silence::explain(&opened.card, words.iter().map(|word| (true, word.value)))?;
+        all_ones::check(&opened.card, words.iter().map(|word| (true, word.value)))?;
     }
     Ok(PeekReport { bar: BarLine { index: found.index, role: found.role_name() }, card, words })
 }

@@ -181,9 +181,6 @@ pub fn abort(settings: &Settings, args: &AbortArgs, out: &mut dyn Write) -> Resu
 }
 
 /// Runs `reset` and prints its report.
-///
-/// # Errors
-/// As [`abort`].
 pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let level = match args.level {
         ResetLevel::Channel => RecoveryLevel::Channel,

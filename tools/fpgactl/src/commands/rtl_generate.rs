@@ -33,9 +33,6 @@ fn write(settings: &Settings, module: String, text: &str, out: &Path) -> Result<
 }
 
 /// Runs `rtl wrapper`.
-///
-/// # Errors
-/// Those of the card file and of the output file, and of the options.
 pub fn wrapper(settings: &Settings, args: &RtlWrapperArgs) -> Result<ModuleReport, CliError> {
     let card = CardDescription::load(&args.card_file)?;
     let options = WrapperOptions {
@@ -50,9 +47,6 @@ pub fn wrapper(settings: &Settings, args: &RtlWrapperArgs) -> Result<ModuleRepor
 }
 
 /// Runs `rtl registers`.
-///
-/// # Errors
-/// Those of the map and of the output file.
 pub fn registers(settings: &Settings, args: &RtlRegistersArgs) -> Result<ModuleReport, CliError> {
     let map = RegisterMap::load(&args.map)?;
     let module = args.module.clone().unwrap_or_else(|| {

@@ -23,9 +23,6 @@ use crate::target;
 const MAX_MESSAGE: u64 = 4096;
 
 /// Shares the card until a signal comes, or until the last client has gone.
-///
-/// # Errors
-/// As for opening the card; those of the owner.
 pub fn run(settings: &Settings, args: &ShareArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let found = SharedSocket::of(settings.card.spec.card());
     if args.socket.is_none() {

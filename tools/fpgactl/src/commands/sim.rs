@@ -134,9 +134,6 @@ fn write_file(
 }
 
 /// Runs `sim run`.
-///
-/// # Errors
-/// Those of the scenario, of a run and of the output; [`CliError::timed_out`], [`CliError::interrupted`].
 pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
     let text = read_yaml(FileKind::SCENARIO, &args.scenario, settings.deadline)?;
     let mut scenario = file::parse(&args.scenario.display().to_string(), &text)?;
@@ -273,9 +270,6 @@ impl Report for FiguresReport {
 }
 
 /// Runs `sim figure`.
-///
-/// # Errors
-/// Those of a run and of the output; [`CliError::timed_out`], [`CliError::interrupted`].
 pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport, CliError> {
     let usual = if args.quick { Options::QUICK_RUNS } else { Options::PUBLISHED_RUNS };
     let mut options = Options::new(args.runs.unwrap_or(usual), args.seed);

@@ -127,9 +127,6 @@ impl Report for GridReport {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// Those of a run and of the output; [`CliError::timed_out`], [`CliError::interrupted`].
 pub fn run(settings: &Settings, args: &SimGridArgs) -> Result<GridReport, CliError> {
     let mut axes = if args.quick { GridAxes::quick() } else { GridAxes::full() };
     fn chosen<T: Clone>(axis: &mut Vec<T>, wanted: &[T]) {

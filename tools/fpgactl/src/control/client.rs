@@ -58,9 +58,6 @@ impl ControlError {
 }
 
 /// Sends `request` to the server at `path`, and waits for the answer, for at most `limit` (default: 10 s).
-///
-/// # Errors
-/// [`ControlError`].
 pub fn ask(path: &Path, request: &Request, limit: Option<Duration>) -> Result<Answer, ControlError> {
     let connect = |source| ControlError::Connect { path: path.to_owned(), source };
     let stream = UnixStream::connect(path).map_err(connect)?;

@@ -48,9 +48,6 @@ struct Client {
 pub(crate) type Stats<'a> = dyn Fn() -> serde_json::Value + Sync + 'a;
 
 /// Serves requests of clients until `end` becomes readable or its other end is closed.
-///
-/// # Errors
-/// Waiting failed.
 pub(crate) fn serve(
     network: &SimNetwork,
     listener: &Listener,

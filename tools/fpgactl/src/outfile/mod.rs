@@ -159,9 +159,6 @@ impl OutFile {
     }
 
     /// Writes a whole file.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create) and [`commit`](Self::commit).
     pub fn write_whole(path: &Path, bytes: &[u8], deadline: Deadline) -> Result<(), CliError> {
         let mut file = Self::create(path, deadline)?;
         file.write_all(bytes).map_err(|error| CliError::carried(path, ACTION, error))?;

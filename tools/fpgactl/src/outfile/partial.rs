@@ -65,9 +65,6 @@ pub(crate) fn remove_temporary() {
 }
 
 /// Makes a signal that ends the process remove temporary files and sockets first. A second signal ends a command that was asked to end.
-///
-/// # Errors
-/// Errors of the system: no thread, no handler.
 pub(crate) fn watch() -> io::Result<()> {
     static STARTED: Mutex<bool> = Mutex::new(false);
     let mut started = lock(&STARTED);

@@ -11,7 +11,7 @@ use fpga_driver::{ReadVolatile, SharedSlice};
 use fpga_input::{FileKind, InputError};
 use rustix::event::PollFlags;
 
-use super::BLOCK;
+use super::BLOCK_BYTES;
 use crate::error::{CliError, wrap};
 use crate::progress::Deadline;
 
@@ -28,9 +28,6 @@ pub fn waits(file: &Path) -> bool {
 }
 
 /// Opens `file` for reading. Does not wait for the writer of a pipe: wait until the file is readable before each read.
-///
-/// # Errors
-/// Errors of the system.
 pub fn open_at_once(file: &Path) -> io::Result<File> {
     let flags = if waits(file) { rustix::fs::OFlags::NONBLOCK.bits() } else { 0 };
     OpenOptions::new().read(true).custom_flags(i32::try_from(flags).unwrap_or(0)).open(file)
@@ -79,9 +76,6 @@ impl Input {
     }
 
     /// Opens `file` if it is `-` or a pipe: files for which a read, or already the open, may have to wait. `None` for any other file.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
     pub fn named(file: &Path, deadline: Deadline) -> Result<Option<Self>, CliError> {
         if is_stdin(file) {
             return Self::open(deadline).map(Some);
@@ -148,9 +142,9 @@ impl Spool {
         self.start = self.start.saturating_add(self.length);
         self.length = 0;
         self.kept.set_len(0).and_then(|()| self.kept.seek(SeekFrom::Start(0))).map_err(spool_error)?;
-        let mut block = vec![0; BLOCK];
+        let mut block = vec![0; BLOCK_BYTES];
         while self.length < most {
-            let wanted = usize::try_from(most - self.length).unwrap_or(BLOCK).min(BLOCK);
+            let wanted = usize::try_from(most - self.length).unwrap_or(BLOCK_BYTES).min(BLOCK_BYTES);
             let count = match self.input.read(block.get_mut(..wanted).unwrap_or_default()) {
                 Ok(0) => break,
                 Ok(count) => count,

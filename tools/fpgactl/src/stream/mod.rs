@@ -20,12 +20,9 @@ pub use sink::{Compare, DeadlineSink, StreamPosition};
 pub use source::{Source, SourceReader};
 
 /// Number of random bytes generated, and of bytes compared, at a time.
-const BLOCK: usize = 16 << 10;
+const BLOCK_BYTES: usize = 16 << 10;
 
 /// Fills `into` as far as `reader` has bytes; fewer only at its end.
-///
-/// # Errors
-/// Errors of the reader.
 pub fn fill(reader: &mut dyn ReadVolatile, into: SharedSlice<'_>) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(left) = into.len().checked_sub(filled).filter(|left| *left > 0) {
@@ -71,7 +68,7 @@ mod tests {
 
     #[test]
     fn random_stream_is_independent_of_read_sizes() {
-        let source = random(3 * BLOCK as u64 + 7);
+        let source = random(3 * BLOCK_BYTES as u64 + 7);
         let whole = all(&source);
         assert_eq!(Some(whole.len() as u64), source.length());
         let mut reader = source.open(NEVER()).unwrap();

@@ -4,12 +4,12 @@ use std::io::{self, Read, Write};
 
 use fpga_driver::{CardAddr, SharedSlice, WriteVolatile};
 
-use super::{BLOCK, SourceReader};
+use super::{BLOCK_BYTES, SourceReader};
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::progress::Deadline;
 
-/// Sink that fails when the time is over.
+/// Sink that fails after a deadline.
 #[derive(Debug)]
 pub struct DeadlineSink<W> {
     /// Destination of the bytes.
@@ -38,27 +38,34 @@ pub struct StreamPosition {
     pub address: CardAddr,
 }
 
-/// Sink that compares the written bytes with a second reading of the source, byte for byte, and passes them on.
+/// Sink that compares the received bytes with a second reading of the source, and writes them to a file.
 #[derive(Debug)]
 pub struct Compare<'a, 'b> {
     expected: &'a mut SourceReader<'b>,
     out: Option<&'a mut OutFile>,
-    place: StreamPosition,
+    position: StreamPosition,
     done: u64,
     scratch: Vec<u8>,
-    /// Copy of the compared bytes. There is one copy, so that the file receives the bytes that were compared.
+    /// Copy of the received bytes: what is compared is also what is written to the file.
     received: Vec<u8>,
 }
 
 impl<'a, 'b> Compare<'a, 'b> {
-    /// Creates a sink for the part of the stream at `place`; `expected` is positioned at its first byte.
+    /// Creates a sink for the part of the stream at `position`; `expected` is positioned at its first byte.
     #[must_use]
     pub fn new(
         expected: &'a mut SourceReader<'b>,
         out: Option<&'a mut OutFile>,
-        place: StreamPosition,
+        position: StreamPosition,
     ) -> Self {
-        Self { expected, out, place, done: 0, scratch: vec![0; BLOCK], received: Vec::with_capacity(BLOCK) }
+        Self {
+            expected,
+            out,
+            position,
+            done: 0,
+            scratch: vec![0; BLOCK_BYTES],
+            received: Vec::with_capacity(BLOCK_BYTES),
+        }
     }
 
     fn check(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -76,8 +83,9 @@ impl<'a, 'b> Compare<'a, 'b> {
         let differing = expected.iter().zip(bytes).enumerate().find(|(_, (sent, received))| sent != received);
         let Some((index, (sent, received))) = differing else { return Ok(()) };
         let inside = self.done + index as u64;
-        let (offset, transfer, card) = (self.place.start + inside, self.place.transfer, &self.place.card);
-        let address = CardAddr::new(self.place.address.get().saturating_add(inside));
+        let (offset, transfer, card) =
+            (self.position.start + inside, self.position.transfer, &self.position.card);
+        let address = CardAddr::new(self.position.address.get().saturating_add(inside));
         let text = format!(
             "data differ at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}"
         );
@@ -88,7 +96,7 @@ impl<'a, 'b> Compare<'a, 'b> {
 
 impl WriteVolatile for Compare<'_, '_> {
     fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
-        let length = from.len().min(BLOCK);
+        let length = from.len().min(BLOCK_BYTES);
         let mut received = core::mem::take(&mut self.received);
         received.resize(length, 0);
         from.read(0, &mut received).map_err(io::Error::other)?;

@@ -13,7 +13,7 @@ use fpga_driver::{Error, ReadVolatile, SharedSlice};
 use fpga_pci::lock;
 use fpga_registers::quantity;
 
-use super::BLOCK;
+use super::BLOCK_BYTES;
 use super::input::{Spool, is_stdin};
 use crate::error::{CliError, wrap};
 use crate::progress::Deadline;
@@ -253,7 +253,7 @@ impl ReadVolatile for SourceReader<'_> {
     fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
         let copy = |ready: &[u8]| into.write(0, ready).map_err(io::Error::other);
         if matches!(self.bytes, Bytes::Input { .. }) {
-            let mut block = vec![0; into.len().min(BLOCK)];
+            let mut block = vec![0; into.len().min(BLOCK_BYTES)];
             let count = self.read_input(&mut block)?;
             copy(block.get(..count).unwrap_or_default())?;
             return Ok(count);

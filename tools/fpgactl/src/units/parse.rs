@@ -39,9 +39,6 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
 }
 
 /// Parses a card address, written as a size.
-///
-/// # Errors
-/// As [`bytes`].
 pub fn address(text: &str) -> Result<CardAddr, UnitError> {
     number(text).map(CardAddr::new).map_err(|problem| error(text, "card address", problem, SIZE_EXAMPLE))
 }

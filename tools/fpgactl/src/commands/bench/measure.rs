@@ -6,8 +6,8 @@ use fpga_driver::{Card, Ticket, WaitMode};
 use fpga_pci::Backoff;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::channel::BenchChannel;
 use super::histogram::LatencyHistogram;
-use super::lane::BenchChannel;
 use super::progress::Row;
 use crate::error::CliError;
 use crate::progress::Deadline;
@@ -55,7 +55,7 @@ pub(super) struct Load<'a> {
     pub(super) wait: Option<WaitMode>,
     /// Deadline of the command.
     pub(super) deadline: Deadline,
-    /// The simulated card's thread shares the CPU with this one.
+    /// Whether the simulated card's thread shares the CPU with this one.
     pub(super) shared_cpu: bool,
     /// The row being measured.
     pub(super) row: &'a Row<'a>,
@@ -110,32 +110,33 @@ impl ClockInterval {
 #[derive(Debug)]
 struct StallDetector {
     backoff: Backoff,
-    fruitless: u32,
+    /// Consecutive rounds without progress.
+    empty_rounds: u32,
     since: Option<Instant>,
-    /// The thread has slept since the clock was read.
+    /// Whether the thread has slept since the clock was read.
     slept: bool,
 }
 
 impl StallDetector {
     const fn new() -> Self {
-        Self { backoff: Backoff::new(), fruitless: 0, since: None, slept: false }
+        Self { backoff: Backoff::new(), empty_rounds: 0, since: None, slept: false }
     }
 
     #[inline]
     const fn reset(&mut self) {
         self.backoff.reset();
-        (self.fruitless, self.since) = (0, None);
+        (self.empty_rounds, self.since) = (0, None);
     }
 
     /// Called after a round without progress. Returns whether there was no progress for too long.
     #[inline]
     fn check_after_empty_round(&mut self, card: &Card, load: &Load<'_>) -> Result<bool, CliError> {
-        self.fruitless = self.fruitless.wrapping_add(1);
-        if !self.fruitless.is_multiple_of(ROUNDS_PER_BACKOFF_STEP) {
+        self.empty_rounds = self.empty_rounds.wrapping_add(1);
+        if !self.empty_rounds.is_multiple_of(ROUNDS_PER_BACKOFF_STEP) {
             return Ok(false);
         }
         // The clock is not read while an operation may be about to complete: the reading would add to its latency.
-        if self.fruitless < SPIN_ROUNDS && !load.shared_cpu && !self.backoff.is_contended() {
+        if self.empty_rounds < SPIN_ROUNDS && !load.shared_cpu && !self.backoff.is_contended() {
             core::hint::spin_loop();
             return Ok(false);
         }
@@ -149,7 +150,7 @@ impl StallDetector {
             load.check()?;
             self.slept = true;
             // Polls are rare from now on: a pause follows each of them.
-            self.fruitless = SPIN_ROUNDS + ROUNDS_PER_BACKOFF_STEP - 1;
+            self.empty_rounds = SPIN_ROUNDS + ROUNDS_PER_BACKOFF_STEP - 1;
         }
         Ok(since.elapsed() > load.stall_limit())
     }
@@ -171,7 +172,7 @@ pub(super) struct Run {
 #[derive(Debug)]
 pub(super) struct BenchChannels {
     /// Those that are measured.
-    pub(super) lanes: Vec<BenchChannel>,
+    pub(super) channels: Vec<BenchChannel>,
     /// Channel that is kept busy and not measured (`--beside`).
     pub(super) beside: Option<BenchChannel>,
 }
@@ -180,57 +181,60 @@ pub(super) struct BenchChannels {
 const DEPTH_BESIDE: u64 = 16;
 
 /// Tops up the operations in flight. It is polled while other channels are measured, so it never sleeps.
-fn keep_busy(lane: &mut BenchChannel, load: &Load<'_>) -> Result<(), CliError> {
-    lane.total = u64::MAX;
+fn keep_busy(channel: &mut BenchChannel, load: &Load<'_>) -> Result<(), CliError> {
+    channel.total = u64::MAX;
     let load = Load { depth: DEPTH_BESIDE, batch: DEPTH_BESIDE, wait: None, ..*load };
-    round(lane, &load).map(drop)
+    round(channel, &load).map(drop)
 }
 
 /// Waits until nothing is in flight.
-fn drain(card: &Card, lane: &mut BenchChannel, load: &Load<'_>) -> Result<(), CliError> {
+fn drain(card: &Card, channel: &mut BenchChannel, load: &Load<'_>) -> Result<(), CliError> {
     let mut stall = StallDetector::new();
-    while lane.done < lane.submitted {
-        if lane.poll()? > 0 {
+    while channel.done < channel.submitted {
+        if channel.poll()? > 0 {
             stall.reset();
         } else if stall.check_after_empty_round(card, load)? {
-            lane.stall_report(load.stall_limit())?;
+            channel.stall_report(load.stall_limit())?;
         }
     }
-    lane.check_completions()
+    channel.check_completions()
 }
 
 /// One round of a channel: submits up to a batch, then polls once. Returns whether there was progress.
 #[inline]
-fn round(lane: &mut BenchChannel, load: &Load<'_>) -> Result<bool, CliError> {
+fn round(channel: &mut BenchChannel, load: &Load<'_>) -> Result<bool, CliError> {
     let mut burst = 0;
     let mut last = None;
-    while lane.submitted < lane.total && lane.submitted - lane.done < load.depth && burst < load.batch {
-        let Some(ticket) = lane.submit()? else { break };
+    while channel.submitted < channel.total
+        && channel.submitted - channel.done < load.depth
+        && burst < load.batch
+    {
+        let Some(ticket) = channel.submit()? else { break };
         last = Some(ticket);
         burst += 1;
     }
-    let ended = lane.poll()?;
+    let ended = channel.poll()?;
     if let Some(mode) = load.wait {
-        return wait(lane, load, mode, last);
+        return wait(channel, load, mode, last);
     }
     Ok(burst + ended != 0)
 }
 
 /// Sleeps until the oldest burst completes once no more can be submitted.
 fn wait(
-    lane: &mut BenchChannel,
+    channel: &mut BenchChannel,
     load: &Load<'_>,
     mode: WaitMode,
     last: Option<Ticket>,
 ) -> Result<bool, CliError> {
     if let Some(ticket) = last {
-        lane.bursts.push_back(ticket);
+        channel.bursts.push_back(ticket);
     }
-    if lane.submitted < lane.total && lane.submitted - lane.done < load.depth {
+    if channel.submitted < channel.total && channel.submitted - channel.done < load.depth {
         return Ok(true);
     }
-    if let Some(ticket) = lane.bursts.pop_front() {
-        lane.wait(ticket, load.deadline.wait().mode(mode))?;
+    if let Some(ticket) = channel.bursts.pop_front() {
+        channel.wait(ticket, load.deadline.wait().mode(mode))?;
     }
     Ok(true)
 }
@@ -276,12 +280,12 @@ impl RunEnd {
     }
 
     /// Stops submission on a channel if the end is near.
-    fn apply(self, lane: &mut BenchChannel, elapsed: Duration) {
+    fn apply(self, channel: &mut BenchChannel, elapsed: Duration) {
         if let Self::Time { least, .. } = self
-            && lane.total > lane.submitted
-            && self.is_near(elapsed, lane.submitted, lane.done)
+            && channel.total > channel.submitted
+            && self.is_near(elapsed, channel.submitted, channel.done)
         {
-            lane.total = lane.submitted.max(least);
+            channel.total = channel.submitted.max(least);
         }
     }
 }
@@ -289,29 +293,29 @@ impl RunEnd {
 impl BenchChannels {
     /// Fails if an operation of any channel failed.
     fn check(&mut self) -> Result<(), CliError> {
-        self.beside.iter_mut().chain(&mut self.lanes).try_for_each(BenchChannel::check_completions)
+        self.beside.iter_mut().chain(&mut self.channels).try_for_each(BenchChannel::check_completions)
     }
 
     pub(super) fn restart(&mut self) {
-        self.lanes.iter_mut().for_each(BenchChannel::restart);
+        self.channels.iter_mut().for_each(BenchChannel::restart);
     }
 
     pub(super) fn clear(&mut self, card: &Card) -> Result<(), CliError> {
-        self.lanes.iter_mut().try_for_each(|lane| lane.clear(card))
+        self.channels.iter_mut().try_for_each(|channel| channel.clear(card))
     }
 
     /// Drives all channels until `end`. Returns the duration.
     fn throughput(&mut self, card: &Card, load: &Load<'_>, end: RunEnd) -> Result<Duration, CliError> {
         self.restart();
         let first = end.first(load.depth);
-        self.lanes.iter_mut().for_each(|lane| lane.total = first);
+        self.channels.iter_mut().for_each(|channel| channel.total = first);
         let (mut stall, mut reading) = (StallDetector::new(), ClockInterval::new());
         let began = Instant::now();
         loop {
             let (mut moved, mut open) = (false, false);
-            for lane in &mut self.lanes {
-                moved |= round(lane, load)?;
-                open |= lane.done < lane.total;
+            for channel in &mut self.channels {
+                moved |= round(channel, load)?;
+                open |= channel.done < channel.total;
             }
             if !open {
                 break;
@@ -328,7 +332,7 @@ impl BenchChannels {
                 load.check()?;
                 let elapsed = began.elapsed();
                 reading.adapt(elapsed);
-                self.lanes.iter_mut().for_each(|lane| end.apply(lane, elapsed));
+                self.channels.iter_mut().for_each(|channel| end.apply(channel, elapsed));
             }
         }
         let span = began.elapsed();
@@ -344,14 +348,14 @@ impl BenchChannels {
 
     #[cold]
     fn stall_report(&mut self, limit: Duration) -> Result<(), CliError> {
-        self.lanes
+        self.channels
             .iter_mut()
-            .filter(|lane| lane.done < lane.total)
-            .try_for_each(|lane| lane.stall_report(limit))
+            .filter(|channel| channel.done < channel.total)
+            .try_for_each(|channel| channel.stall_report(limit))
     }
 
     fn submitted(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.submitted).sum()
+        self.channels.iter().map(|channel| channel.submitted).sum()
     }
 
     /// Passes once over the working set of `slots` buffers. Returns the time per operation in seconds.
@@ -360,7 +364,7 @@ impl BenchChannels {
         Ok(took.as_secs_f64().max(1e-9) / float(slots.max(1)))
     }
 
-    /// The measured run: for `span`, and over the whole working set of `slots` buffers.
+    /// Measures for `span`, and over the whole working set of `slots` buffers.
     pub(super) fn measure(
         &mut self,
         card: &Card,
@@ -382,7 +386,7 @@ impl BenchChannels {
         })
     }
 
-    /// Latencies of up to `samples` operations, one at a time, alternating between the channels, until the row's time for them is over.
+    /// Measures up to `samples` operations, one at a time, alternating between the channels, until the row's time for them is over.
     pub(super) fn latencies(
         &mut self,
         card: &Card,
@@ -403,8 +407,8 @@ impl BenchChannels {
             if let Some(beside) = &mut self.beside {
                 keep_busy(beside, load)?;
             }
-            for lane in &mut self.lanes {
-                let span = one_at_a_time(card, lane, load)?;
+            for channel in &mut self.channels {
+                let span = one_at_a_time(card, channel, load)?;
                 spans.record(span);
                 spent = spent.saturating_add(span);
             }
@@ -433,8 +437,8 @@ impl BenchChannels {
                 break;
             }
             load.check()?;
-            for lane in &mut self.lanes {
-                totals.closed_batch(card, lane, load)?;
+            for channel in &mut self.channels {
+                totals.closed_batch(card, channel, load)?;
             }
             if totals.in_a_row >= MAX_MISSED_BATCHES {
                 break;
@@ -451,16 +455,16 @@ impl BenchChannels {
 
 /// Time from before the submission to after the poll that found the operation complete, in nanoseconds.
 #[inline]
-fn one_at_a_time(card: &Card, lane: &mut BenchChannel, load: &Load<'_>) -> Result<u64, CliError> {
+fn one_at_a_time(card: &Card, channel: &mut BenchChannel, load: &Load<'_>) -> Result<u64, CliError> {
     let mut stall = StallDetector::new();
     let began = Instant::now();
-    let ticket = lane.submit()?;
+    let ticket = channel.submit()?;
     match (load.wait, ticket) {
-        (Some(mode), Some(ticket)) => lane.wait(ticket, load.deadline.wait().mode(mode))?,
+        (Some(mode), Some(ticket)) => channel.wait(ticket, load.deadline.wait().mode(mode))?,
         _ => {
-            while lane.poll()? == 0 {
+            while channel.poll()? == 0 {
                 if stall.check_after_empty_round(card, load)? {
-                    lane.stall_report(load.stall_limit())?;
+                    channel.stall_report(load.stall_limit())?;
                 }
             }
         }
@@ -483,15 +487,15 @@ impl Totals {
     fn closed_batch(
         &mut self,
         card: &Card,
-        lane: &mut BenchChannel,
+        channel: &mut BenchChannel,
         load: &Load<'_>,
     ) -> Result<(), CliError> {
         let batch = load.batch.min(load.depth);
         let began = Instant::now();
         for _ in 0..batch {
-            lane.submit()?;
+            channel.submit()?;
         }
-        let early = lane.poll()?;
+        let early = channel.poll()?;
         let submitted = Instant::now();
         if load.shared_cpu || self.pause > MAX_SPIN {
             // The card may need this CPU.
@@ -499,7 +503,7 @@ impl Totals {
         }
         while submitted.elapsed() < self.pause {}
         let back = Instant::now();
-        let mut done = lane.poll()?;
+        let mut done = channel.poll()?;
         let reaped = Instant::now();
         if early == 0 && done == batch {
             let span = (submitted - began) + (reaped - back);
@@ -511,8 +515,10 @@ impl Totals {
         done += early;
         let mut stall = StallDetector::new();
         while done < batch {
-            match lane.poll()? {
-                0 if stall.check_after_empty_round(card, load)? => lane.stall_report(load.stall_limit())?,
+            match channel.poll()? {
+                0 if stall.check_after_empty_round(card, load)? => {
+                    channel.stall_report(load.stall_limit())?
+                }
                 0 => {}
                 more => {
                     done += more;
@@ -528,7 +534,7 @@ impl Totals {
     }
 }
 
-/// Difference between two consecutive readings of the clock: the median of many.
+/// Returns the median difference between two consecutive readings of the clock.
 pub(super) fn clock_cost() -> Duration {
     let mut spans: Vec<Duration> = (0..2001)
         .map(|_| {

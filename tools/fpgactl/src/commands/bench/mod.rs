@@ -14,8 +14,8 @@
 //! Memory is registered with the channels once; an operation moves a part of it to or from card memory. Both sides are compared after the
 //! throughput run.
 
+mod channel;
 mod histogram;
-mod lane;
 mod measure;
 mod picture;
 mod progress;
@@ -41,7 +41,7 @@ use crate::settings::Settings;
 use crate::target::{self, Opened};
 use crate::units::binary_size;
 
-use lane::{BenchChannel, WorkingSet};
+use channel::{BenchChannel, WorkingSet};
 use measure::{BenchChannels, Load, clock_cost, share};
 use progress::{Row, Rows};
 pub use report::BenchReport;
@@ -55,9 +55,9 @@ const PLAIN_COPIES: f64 = 0.1;
 /// Maximum working set of plain copies, in bytes: more than caches hold.
 const MAX_PLAIN_COPIES: u64 = 256 << 20;
 /// Time that a hybrid wait polls.
-const SPIN: Duration = Duration::from_micros(20);
+const HYBRID_SPIN: Duration = Duration::from_micros(20);
 /// Alignment of working sets in card memory, in bytes.
-const PAGE: u64 = 4096;
+const CARD_ALIGNMENT: u64 = 4096;
 /// DMA memory in addition to the working sets, in bytes: rings, and buffers for the comparison.
 const EXTRA_DMA_MEMORY: usize = 64 << 20;
 
@@ -93,10 +93,11 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
     }
     let cases: Vec<Case> = cases(args).collect();
     let largest = args.sizes.iter().map(|size| slots(*size) * size).max().unwrap_or(0);
-    let lanes = u64::from(args.channels) * 2;
-    let limit = usize::try_from(largest.saturating_mul(lanes).saturating_add(args.beside.map_or(0, stride)))
-        .unwrap_or(usize::MAX)
-        .saturating_add(EXTRA_DMA_MEMORY);
+    let channels = u64::from(args.channels) * 2;
+    let limit =
+        usize::try_from(largest.saturating_mul(channels).saturating_add(args.beside.map_or(0, stride)))
+            .unwrap_or(usize::MAX)
+            .saturating_add(EXTRA_DMA_MEMORY);
     // An unwritable file is reported before anything is measured.
     let svg = args.svg.as_deref().map(|path| OutFile::create(path, settings.deadline)).transpose()?;
     // The card's thread starts before this one is bound: it would inherit the CPU.
@@ -123,7 +124,7 @@ pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result
         let line = settings
             .deadline
             .check(|| "dma bench".to_owned())
-            .and_then(|()| one(settings, &opened, args, *case, &rows, number));
+            .and_then(|()| measure_case(settings, &opened, args, *case, &rows, number));
         match line {
             Ok(line) => lines.push(line),
             Err(error) => {
@@ -186,7 +187,7 @@ fn shares_cpu(opened: &Opened, args: &BenchArgs) -> bool {
     }
 }
 
-/// Warning for a shared CPU.
+/// Returns a warning if both threads share a CPU.
 fn shared_cpu(opened: &Opened, args: &BenchArgs) -> Option<String> {
     let advice = if args.pin.is_some() {
         "give --pin two different CPUs"
@@ -230,7 +231,7 @@ fn bind(cpu: usize) -> Result<(), CliError> {
     sched_setaffinity(None, &set).map_err(refused)
 }
 
-/// Fails early, before the measurement, on anything that the card cannot do.
+/// Checks before the measurement that the card has the channels and the memory.
 fn check(opened: &Opened, args: &BenchArgs, case: &Case) -> Result<(), CliError> {
     let info = opened.card.info();
     for direction in [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.includes(*way))
@@ -249,7 +250,7 @@ fn check(opened: &Opened, args: &BenchArgs, case: &Case) -> Result<(), CliError>
     }
     if let Some(ni) = &info.ni {
         let beside = args.beside.map_or(0, stride);
-        let needed = stride(case.size).saturating_mul(lane_count(args, case)).saturating_add(beside);
+        let needed = stride(case.size).saturating_mul(channel_count(args, case)).saturating_add(beside);
         if needed > ni.memory.length {
             return Err(CliError::usage(format!(
                 "{}: working sets of {} do not fit into its {} of memory",
@@ -263,15 +264,15 @@ fn check(opened: &Opened, args: &BenchArgs, case: &Case) -> Result<(), CliError>
     Ok(())
 }
 
-fn lane_count(args: &BenchArgs, case: &Case) -> u64 {
+fn channel_count(args: &BenchArgs, case: &Case) -> u64 {
     u64::from(args.channels) * if case.direction == BenchDirection::Both { 2 } else { 1 }
 }
 
 const fn stride(size: u64) -> u64 {
-    (slots(size) * size).next_multiple_of(PAGE)
+    (slots(size) * size).next_multiple_of(CARD_ALIGNMENT)
 }
 
-/// Working sets of a case, H2C first. Their contents differ, so that data in the wrong working set is detected.
+/// Returns the working sets of a case, H2C first. Their contents differ, so that data in the wrong working set is detected.
 fn working_sets(
     opened: &Opened,
     args: &BenchArgs,
@@ -295,13 +296,13 @@ fn working_sets(
         .collect()
 }
 
-/// Working set of the channel that is kept busy, behind all others.
-fn set_beside(opened: &Opened, args: &BenchArgs, case: &Case, size: u64, deadline: Deadline) -> WorkingSet {
+/// Returns the working set of the channel that is kept busy: behind all others.
+fn busy_set(opened: &Opened, args: &BenchArgs, case: &Case, size: u64, deadline: Deadline) -> WorkingSet {
     let base = opened.card.info().ni.as_ref().map_or(0, |ni| ni.memory.start.get());
     WorkingSet {
         size: usize::try_from(size).unwrap_or(usize::MAX),
         slots: slots(size),
-        card: CardAddr::new(base.saturating_add(stride(case.size).saturating_mul(lane_count(args, case)))),
+        card: CardAddr::new(base.saturating_add(stride(case.size).saturating_mul(channel_count(args, case)))),
         seed: size,
         deadline,
     }
@@ -327,7 +328,7 @@ fn load<'a>(
     let wait = match case.mode {
         BenchMode::Poll => None,
         BenchMode::Irq => Some(WaitMode::Interrupt),
-        BenchMode::Hybrid => Some(WaitMode::Hybrid { spin: SPIN }),
+        BenchMode::Hybrid => Some(WaitMode::Hybrid { spin: HYBRID_SPIN }),
     };
     Load {
         depth: args.depth.into(),
@@ -339,7 +340,7 @@ fn load<'a>(
     }
 }
 
-fn one(
+fn measure_case(
     settings: &Settings,
     opened: &Opened,
     args: &BenchArgs,
@@ -359,38 +360,38 @@ fn one(
         of(Direction::C2h).try_for_each(|(.., set)| set.write_to_card(card, &mut channel))?;
     }
     let options = channel_options(args);
-    let mut lanes = BenchChannels {
-        lanes: of(Direction::H2c)
+    let mut channels = BenchChannels {
+        channels: of(Direction::H2c)
             .chain(of(Direction::C2h))
             .map(|(direction, n, set)| BenchChannel::new(card, *direction, *n, options, *set))
             .collect::<Result<_, _>>()?,
         beside: None,
     };
     if let Some(size) = args.beside {
-        let set = set_beside(opened, args, &case, size, settings.deadline);
+        let set = busy_set(opened, args, &case, size, settings.deadline);
         let number = args.channels;
         let direction = if case.direction == BenchDirection::C2h { Direction::C2h } else { Direction::H2c };
-        lanes.beside = Some(BenchChannel::new(card, direction, number, options, set)?);
+        channels.beside = Some(BenchChannel::new(card, direction, number, options, set)?);
     }
     let slots = slots(case.size);
     let row = rows.begin(number, case.name());
     let load = load(settings, opened, args, &case, &row);
-    let estimate = lanes.warm_up(card, &load, slots)?;
-    lanes.clear(card)?;
+    let estimate = channels.warm_up(card, &load, slots)?;
+    channels.clear(card)?;
     // A real card moves data itself.
     let limit = if opened.simulated { row.pause_timer(|| plain_copies(args, &case)) } else { None };
     let before = card.counters();
-    let run = lanes.measure(card, &load, args.seconds.mul_f64(share::THROUGHPUT), slots, estimate)?;
+    let run = channels.measure(card, &load, args.seconds.mul_f64(share::THROUGHPUT), slots, estimate)?;
     let after = card.counters();
     if comparable {
-        row.pause_timer(|| lanes.lanes.iter().try_for_each(|lane| lane.compare_on_host(card)))?;
+        row.pause_timer(|| channels.channels.iter().try_for_each(|channel| channel.compare_on_host(card)))?;
     }
     let latency = match args.samples {
         0 => None,
-        samples => Latency::of(&lanes.latencies(card, &load, samples)?),
+        samples => Latency::of(&channels.latencies(card, &load, samples)?),
     };
-    let cpu_ns_per_op = lanes.cpu_ns(card, &load, args.batches)?;
-    drop(lanes);
+    let cpu_ns_per_op = channels.cpu_ns(card, &load, args.batches)?;
+    drop(channels);
     if to_card && comparable {
         let mut channel = card.c2h(0)?;
         of(Direction::H2c).try_for_each(|(.., set)| set.compare_on_card(card, &mut channel))?;
@@ -403,7 +404,7 @@ fn one(
 fn plain_copies(args: &BenchArgs, case: &Case) -> Option<CopyLimit> {
     let length = usize::try_from(case.size).ok()?;
     // All channels together.
-    let set = slots(case.size).saturating_mul(case.size).saturating_mul(lane_count(args, case));
+    let set = slots(case.size).saturating_mul(case.size).saturating_mul(channel_count(args, case));
     let set = usize::try_from(set.min(MAX_PLAIN_COPIES)).ok()?;
     let limit = CopyLimit::measure(length, set, args.seconds.mul_f64(PLAIN_COPIES));
     limit.inspect_err(|error| tracing::debug!(%error, "plain copies are not measured")).ok()

@@ -91,9 +91,6 @@ impl Section {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// Those of the output file. Failures to read the card are in the report.
 pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError> {
     let roots = args.host.roots();
     let mut out = OutFile::create(&args.out, settings.deadline)?;

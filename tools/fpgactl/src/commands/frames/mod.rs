@@ -37,9 +37,6 @@ const CHECKSUM: usize = 12;
 const LIVE: Duration = Duration::from_millis(200);
 
 /// Runs the command.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn run(
     settings: &Settings,
     command: &StreamCommand,

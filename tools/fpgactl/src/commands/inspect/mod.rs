@@ -49,41 +49,26 @@ fn scene(settings: &Settings, args: &ListingArgs) -> Result<ListingSource, CliEr
 }
 
 /// Runs `ops`.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn ops(settings: &Settings, args: &ListingArgs) -> Result<OpsReport, CliError> {
     OpsReport::new(&scene(settings, args)?)
 }
 
 /// Runs `queues`.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn queues(settings: &Settings, args: &ListingArgs) -> Result<QueuesReport, CliError> {
     Ok(QueuesReport::new(&scene(settings, args)?))
 }
 
 /// Runs `registry`.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn registry(settings: &Settings, args: &ListingArgs) -> Result<RegistryReport, CliError> {
     RegistryReport::new(&scene(settings, args)?)
 }
 
 /// Runs `escape`.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn escape(settings: &Settings, args: &ListingArgs) -> Result<EscapeReport, CliError> {
     EscapeReport::new(&scene(settings, args)?)
 }
 
 /// Runs `stats`.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn stats(settings: &Settings, args: &ListingArgs) -> Result<StatsReport, CliError> {
     StatsReport::new(&scene(settings, args)?)
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{ListingSource, in_micros, span_text};
 use crate::error::CliError;
-use crate::output::{render, table};
+use crate::output::listing;
 
 /// Rates of host and card.
 #[derive(Debug, Serialize)]
@@ -82,20 +82,18 @@ impl RatesReport {
         if self.rates.is_empty() {
             return text;
         }
-        let head = ["sender", "node", "rate", "min delay", "max delay", "inquiry", "congested links"];
-        let mut rows = table(&head, &[1, 2, 3, 4, 5, 6]);
-        for row in &self.rates {
-            rows.add_row([
-                row.sender.to_owned(),
-                row.node.to_string(),
-                format!("{:.1} %", row.rate * 100.0),
-                row.min_delay_us.map_or_else(|| "-".to_owned(), span_text),
-                span_text(row.max_delay_us),
-                row.inquiry.to_string(),
-                row.congested_links.to_string(),
-            ]);
-        }
-        text += &render(&rows);
+        text += &listing(
+            &self.rates,
+            &[
+                ("sender", &|row| row.sender.to_owned()),
+                (">node", &|row| row.node.to_string()),
+                (">rate", &|row| format!("{:.1} %", row.rate * 100.0)),
+                (">min delay", &|row| row.min_delay_us.map_or_else(|| "-".to_owned(), span_text)),
+                (">max delay", &|row| span_text(row.max_delay_us)),
+                (">inquiry", &|row| row.inquiry.to_string()),
+                (">congested links", &|row| row.congested_links.to_string()),
+            ],
+        );
         text
     }
 }

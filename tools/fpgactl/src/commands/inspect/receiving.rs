@@ -15,7 +15,7 @@ use super::{
 };
 use crate::cli::Scheme;
 use crate::error::CliError;
-use crate::output::{Report, render, table};
+use crate::output::{Report, listing};
 
 /// State of the host's mirror of a table.
 #[derive(Debug, Serialize)]
@@ -202,39 +202,34 @@ impl Report for RegistryReport {
             return text;
         }
         let part = match (self.schemes.contains(&REGISTRY), has_messages(&self.schemes)) {
-            (true, true) => "segment or message",
-            (false, _) => "message",
-            (true, false) => "segment",
+            (true, true) => ">segment or message",
+            (false, _) => ">message",
+            (true, false) => ">segment",
         };
-        let head =
-            ["entry", "from", "transfer", part, "base", "bytes", "packets", "last packet", "expires", "mask"];
-        let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7, 8]);
-        for entry in &self.entries {
-            // 64 bits per line: the widest mask takes four lines.
-            let drawn: Vec<_> = entry
-                .bits
-                .as_bytes()
-                .chunks(64)
-                .map(|line| String::from_utf8_lossy(line).into_owned())
-                .collect();
-            rows.add_row([
-                entry.index.to_string(),
-                entry.source.to_string(),
-                entry.transfer.to_string(),
-                if entry.scheme != REGISTRY {
-                    MessageId::new(entry.segment).to_string()
-                } else {
-                    format!("{}/{}", entry.segment, entry.segment_count)
-                },
-                entry.base.clone(),
-                entry.length.to_string(),
-                format!("{}/{}", entry.received, entry.expected),
-                format!("{} ago", span_text(entry.age_us)),
-                format!("in {}", span_text(entry.expires_in_us)),
-                drawn.join("\n"),
-            ]);
-        }
-        text += &render(&rows);
+        let segment = |entry: &EntryRow| match entry.scheme {
+            REGISTRY => format!("{}/{}", entry.segment, entry.segment_count),
+            _ => MessageId::new(entry.segment).to_string(),
+        };
+        // 64 bits per line: the widest mask takes four lines.
+        let lines = |entry: &EntryRow| {
+            let lines = entry.bits.as_bytes().chunks(64);
+            lines.map(String::from_utf8_lossy).collect::<Vec<_>>().join("\n")
+        };
+        text += &listing(
+            &self.entries,
+            &[
+                (">entry", &|entry| entry.index.to_string()),
+                (">from", &|entry| entry.source.to_string()),
+                (">transfer", &|entry| entry.transfer.to_string()),
+                (part, &segment),
+                ("base", &|entry| entry.base.clone()),
+                (">bytes", &|entry| entry.length.to_string()),
+                (">packets", &|entry| format!("{}/{}", entry.received, entry.expected)),
+                (">last packet", &|entry| format!("{} ago", span_text(entry.age_us))),
+                (">expires", &|entry| format!("in {}", span_text(entry.expires_in_us))),
+                ("mask", &lines),
+            ],
+        );
         text
     }
 }
@@ -325,22 +320,20 @@ impl Report for EscapeReport {
         if self.slots.is_empty() {
             return text;
         }
-        let head = ["slot", "from", "transfer", "segment", "address", "bytes", "op", "waits for", "dropped"];
-        let mut rows = table(&head, &[0, 1, 2, 3, 5, 7, 8]);
-        for slot in &self.slots {
-            rows.add_row([
-                slot.index.to_string(),
-                slot.source.to_string(),
-                slot.transfer.to_string(),
-                slot.segment.to_string(),
-                slot.address.clone(),
-                slot.length.to_string(),
-                slot.op.clone(),
-                span_text(slot.age_us),
-                format!("in {}", span_text(slot.drops_in_us)),
-            ]);
-        }
-        text += &render(&rows);
+        text += &listing(
+            &self.slots,
+            &[
+                (">slot", &|slot| slot.index.to_string()),
+                (">from", &|slot| slot.source.to_string()),
+                (">transfer", &|slot| slot.transfer.to_string()),
+                (">segment", &|slot| slot.segment.to_string()),
+                ("address", &|slot| slot.address.clone()),
+                (">bytes", &|slot| slot.length.to_string()),
+                ("op", &|slot| slot.op.clone()),
+                (">waits for", &|slot| span_text(slot.age_us)),
+                (">dropped", &|slot| format!("in {}", span_text(slot.drops_in_us))),
+            ],
+        );
         text
     }
 }

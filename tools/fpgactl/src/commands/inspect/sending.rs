@@ -15,7 +15,7 @@ use super::{
 };
 use crate::cli::Scheme;
 use crate::error::CliError;
-use crate::output::{Report, render, table};
+use crate::output::{Report, listing};
 use crate::units::binary_size;
 
 /// Report of `ops`.
@@ -215,31 +215,28 @@ fn summary(ops: &[OpRow]) -> String {
 }
 
 fn message_table(messages: &[MessageRow]) -> String {
-    let head = [
-        "context", "scheme", "state", "node", "message", "theirs", "transfer", "base", "bytes", "packets",
-        "arrived", "begun", "sent", "tries", "heard",
-    ];
-    let mut rows = table(&head, &[0, 3, 5, 6, 8, 9, 10, 11, 12, 13, 14]);
-    for row in messages {
-        rows.add_row([
-            row.context.to_string(),
-            row.scheme.to_owned(),
-            row.state.to_owned(),
-            row.node.to_string(),
-            row.message.clone(),
-            row.receivers_context.map_or_else(|| "-".to_owned(), |context| context.to_string()),
-            row.transfer.to_string(),
-            row.base.clone(),
-            row.length.to_string(),
-            row.packets.to_string(),
-            row.first_open.to_string(),
-            row.first_unsent.to_string(),
-            row.packets_sent.to_string(),
-            row.tries.to_string(),
-            format!("{} ago", span_text(row.age_us)),
-        ]);
-    }
-    render(&rows)
+    listing(
+        messages,
+        &[
+            (">context", &|row| row.context.to_string()),
+            ("scheme", &|row| row.scheme.to_owned()),
+            ("state", &|row| row.state.to_owned()),
+            (">node", &|row| row.node.to_string()),
+            ("message", &|row| row.message.clone()),
+            (">theirs", &|row| {
+                row.receivers_context.map_or_else(|| "-".to_owned(), |context| context.to_string())
+            }),
+            (">transfer", &|row| row.transfer.to_string()),
+            ("base", &|row| row.base.clone()),
+            (">bytes", &|row| row.length.to_string()),
+            (">packets", &|row| row.packets.to_string()),
+            (">arrived", &|row| row.first_open.to_string()),
+            (">begun", &|row| row.first_unsent.to_string()),
+            (">sent", &|row| row.packets_sent.to_string()),
+            (">tries", &|row| row.tries.to_string()),
+            (">heard", &|row| format!("{} ago", span_text(row.age_us))),
+        ],
+    )
 }
 
 impl Report for OpsReport {
@@ -278,29 +275,24 @@ impl Report for OpsReport {
             return text;
         }
         text += &summary(&self.ops);
-        let head = [
-            "op", "state", "node", "transfer", "segment", "packet", "address", "bytes", "tries", "silent",
-            "busy", "sent", "retry",
-        ];
-        let mut rows = table(&head, &[2, 3, 4, 5, 7, 8, 9, 10, 11, 12]);
-        for op in &self.ops {
-            rows.add_row([
-                op.op.clone(),
-                op.state.to_owned(),
-                op.node.to_string(),
-                op.transfer.to_string(),
-                op.segment.to_string(),
-                op.packet.to_string(),
-                op.address.clone(),
-                op.length.to_string(),
-                op.tries.to_string(),
-                op.silent.to_string(),
-                op.busy.to_string(),
-                format!("{} ago", span_text(op.age_us)),
-                left_text(op.deadline_us),
-            ]);
-        }
-        text + &render(&rows)
+        text + &listing(
+            &self.ops,
+            &[
+                ("op", &|op| op.op.clone()),
+                ("state", &|op| op.state.to_owned()),
+                (">node", &|op| op.node.to_string()),
+                (">transfer", &|op| op.transfer.to_string()),
+                (">segment", &|op| op.segment.to_string()),
+                (">packet", &|op| op.packet.to_string()),
+                ("address", &|op| op.address.clone()),
+                (">bytes", &|op| op.length.to_string()),
+                (">tries", &|op| op.tries.to_string()),
+                (">silent", &|op| op.silent.to_string()),
+                (">busy", &|op| op.busy.to_string()),
+                (">sent", &|op| format!("{} ago", span_text(op.age_us))),
+                (">retry", &|op| left_text(op.deadline_us)),
+            ],
+        )
     }
 }
 
@@ -445,63 +437,48 @@ impl Report for QueuesReport {
         };
         text += &format!("{}\n", LoadProgress::text(self.moment.as_ref()));
         if !self.destinations.is_empty() {
-            let head = [
-                "to node",
-                "regular",
-                "big",
-                "active",
-                "in flight",
-                "rest of head",
-                "round trip",
-                "time-out",
-                "last event",
-            ];
-            let mut rows = table(&head, &[0, 1, 2, 3, 4, 5, 6, 7]);
-            for row in &self.destinations {
-                rows.add_row([
-                    row.node.to_string(),
-                    row.regular.to_string(),
-                    row.big.to_string(),
-                    row.under_way.to_string(),
-                    quantity(row.packets_in_flight, "packet").to_string(),
-                    binary_size(row.big_head_remaining),
-                    row.round_trip_us.map_or_else(|| "-".to_owned(), span_text),
-                    span_text(row.timeout_us),
-                    match (row.suspect, row.round_trip_us) {
-                        (true, _) => "time-out",
-                        (false, Some(_)) => "answer",
-                        (false, None) => "-",
-                    }
-                    .to_owned(),
-                ]);
-            }
-            text += &render(&rows);
+            text += &listing(
+                &self.destinations,
+                &[
+                    (">to node", &|row| row.node.to_string()),
+                    (">regular", &|row| row.regular.to_string()),
+                    (">big", &|row| row.big.to_string()),
+                    (">active", &|row| row.under_way.to_string()),
+                    (">in flight", &|row| quantity(row.packets_in_flight, "packet").to_string()),
+                    (">rest of head", &|row| binary_size(row.big_head_remaining)),
+                    (">round trip", &|row| row.round_trip_us.map_or_else(|| "-".to_owned(), span_text)),
+                    (">time-out", &|row| span_text(row.timeout_us)),
+                    ("last event", &|row| {
+                        match (row.suspect, row.round_trip_us) {
+                            (true, _) => "time-out",
+                            (false, Some(_)) => "answer",
+                            (false, None) => "-",
+                        }
+                        .to_owned()
+                    }),
+                ],
+            );
         }
         if !self.transfers.is_empty() {
-            let head = [
-                "slot", "queue", "stage", "transfer", "node", "length", "uncut", "segments", "open", "acked",
-                "sent", "resent", "age", "deadline",
-            ];
-            let mut rows = table(&head, &[0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
-            for row in &self.transfers {
-                rows.add_row([
-                    row.slot.to_string(),
-                    row.queue.to_owned(),
-                    row.stage.to_owned(),
-                    row.transfer.map_or_else(|| "-".to_owned(), |id| id.to_string()),
-                    row.node.to_string(),
-                    binary_size(row.length),
-                    binary_size(row.remaining),
-                    row.segments.to_string(),
-                    row.outstanding_segments.to_string(),
-                    row.packets_acknowledged.to_string(),
-                    row.packets_sent.to_string(),
-                    row.retransmits.to_string(),
-                    span_text(row.age_us),
-                    left_text(row.deadline_us),
-                ]);
-            }
-            text += &render(&rows);
+            text += &listing(
+                &self.transfers,
+                &[
+                    (">slot", &|row| row.slot.to_string()),
+                    ("queue", &|row| row.queue.to_owned()),
+                    ("stage", &|row| row.stage.to_owned()),
+                    (">transfer", &|row| row.transfer.map_or_else(|| "-".to_owned(), |id| id.to_string())),
+                    (">node", &|row| row.node.to_string()),
+                    (">length", &|row| binary_size(row.length)),
+                    (">uncut", &|row| binary_size(row.remaining)),
+                    (">segments", &|row| row.segments.to_string()),
+                    (">open", &|row| row.outstanding_segments.to_string()),
+                    (">acked", &|row| row.packets_acknowledged.to_string()),
+                    (">sent", &|row| row.packets_sent.to_string()),
+                    (">resent", &|row| row.retransmits.to_string()),
+                    (">age", &|row| span_text(row.age_us)),
+                    (">deadline", &|row| left_text(row.deadline_us)),
+                ],
+            );
         }
         text
     }

@@ -7,12 +7,12 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 
+use crate::all_ones;
 use crate::cli::RegsCommand;
 use crate::error::CliError;
 use crate::output::{LongTable, Report, folded, render, table};
 use crate::registers::{self, Named, Register};
 use crate::settings::Settings;
-use crate::silence;
 use crate::style;
 use crate::target::{self, Opened};
 
@@ -283,9 +283,6 @@ fn fields_table(fields: &[registers::FieldValue]) -> String {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, CliError> {
     let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
@@ -298,13 +295,13 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
         RegsCommand::Dump { names } => {
             let report = dump(&opened, registers::select(&card, all, names)?)?;
             let words = report.registers.iter().map(|(register, word)| register.read_word(*word));
-            silence::explain(&opened.card, words)?;
+            all_ones::check(&opened.card, words)?;
             Ok(RegsReport::Dump(report))
         }
         RegsCommand::Read { name, force } => {
             let named = readable(&opened, &all, name, *force)?;
             let register = RegisterValueRow::read(&opened, named.register)?;
-            silence::explain(&opened.card, [named.register.read_word(register.value)])?;
+            all_ones::check(&opened.card, [named.register.read_word(register.value)])?;
             let field = FieldRow::new(&named, register.value);
             let doc = named.register.doc().into_owned();
             Ok(RegsReport::Read(Box::new(ReadReport { card, register, field, doc })))

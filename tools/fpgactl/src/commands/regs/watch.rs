@@ -8,13 +8,13 @@ use fpga_registers::quantity;
 use serde::Serialize;
 
 use super::readable;
+use crate::all_ones;
 use crate::cli::WatchArgs;
 use crate::error::CliError;
 use crate::guard::{self, BarSpan};
 use crate::output;
 use crate::registers::{FieldValue, Named};
 use crate::settings::Settings;
-use crate::silence;
 use crate::stop;
 use crate::style::{self, OutputStyle};
 use crate::target::{self, Opened};
@@ -61,9 +61,6 @@ impl Change {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let opened = target::observe(&settings.card)?;
     let all = opened.registers();
@@ -93,7 +90,7 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
         }
         if changes.iter().any(|(is_new, _)| *is_new) {
             let read = watched.iter().zip(&words).filter_map(|(named, word)| Some((named, (*word)?)));
-            silence::explain(&opened.card, read.map(|(named, word)| named.register.read_word(word)))?;
+            all_ones::check(&opened.card, read.map(|(named, word)| named.register.read_word(word)))?;
         }
         samples += 1;
         let text = match &screen {

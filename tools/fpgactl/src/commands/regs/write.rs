@@ -4,10 +4,10 @@ use fpga_registers::AccessKind;
 use serde::Serialize;
 
 use super::{FieldRow, RegisterValueRow, fields_table};
+use crate::all_ones;
 use crate::error::CliError;
 use crate::guard::{self, BarSpan};
 use crate::registers::{self, Register};
-use crate::silence;
 use crate::target::Opened;
 
 /// Register that was written.
@@ -105,7 +105,7 @@ pub(super) fn write(
     // The read after the write pushes it to the card.
     let after = read()?;
     if let (Some(mirror), Some(row)) = (mirror, &after) {
-        silence::explain(&opened.card, [mirror.read_word(row.value)])?;
+        all_ones::check(&opened.card, [mirror.read_word(row.value)])?;
     }
     Ok(WriteReport {
         field: FieldRow::new(&named, word),

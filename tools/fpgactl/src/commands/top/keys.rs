@@ -40,9 +40,6 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Returns the next key; waits for at most `wait`.
-    ///
-    /// # Errors
-    /// Errors of standard input from the system.
     pub(super) fn next(&mut self, wait: Duration) -> io::Result<Option<Key>> {
         if self.pressed.is_empty() {
             self.read(wait)?;

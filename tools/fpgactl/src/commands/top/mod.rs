@@ -23,9 +23,6 @@ use monitor::Monitor;
 pub use snapshot::Snapshot;
 
 /// Runs the command.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn run(settings: &Settings, args: &TopArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let watched = Monitor::new(settings, args)?;
     let result = shown(settings, args, watched, out);

@@ -27,9 +27,6 @@ pub(super) struct Monitor {
 
 impl Monitor {
     /// Opens the subject.
-    ///
-    /// # Errors
-    /// See [`CliError`].
     pub(super) fn new(settings: &Settings, args: &TopArgs) -> Result<Self, CliError> {
         let simulated = settings.card.is_simulated();
         // As with the listings: a simulated card is new for every command, and would stay idle.
@@ -74,9 +71,6 @@ impl Monitor {
 
     /// Runs a load for the time between two samples, by its own clock if it is simulated. Calls `stop` periodically and returns whether it
     /// returned true. A card that is only inspected needs no driving.
-    ///
-    /// # Errors
-    /// See [`CliError`].
     pub(super) fn advance(
         &mut self,
         settings: &Settings,
@@ -101,9 +95,6 @@ impl Monitor {
     }
 
     /// Takes a sample.
-    ///
-    /// # Errors
-    /// See [`CliError`].
     pub(super) fn sample(&mut self) -> Result<Snapshot, CliError> {
         if let MonitorTarget::Load(ListingSource::Load(load)) = &mut self.subject {
             load.compare_mirror()?;

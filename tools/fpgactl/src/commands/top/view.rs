@@ -156,7 +156,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, sample: &Snapshot, chosen: &ViewState)
     frame.render_widget(Paragraph::new(key_line(keys.width)), keys);
     match chosen.page {
         Page::Overview => overview(frame, body, sample, chosen),
-        page => table(frame, body, &Table::of(page, sample, chosen), chosen),
+        page => table(frame, body, &Table::of(page, sample), chosen),
     }
     if chosen.help {
         help(frame, body);
@@ -297,13 +297,13 @@ fn overview(frame: &mut Frame<'_>, area: Rect, sample: &Snapshot, chosen: &ViewS
         "trouble",
         pages::warnings(sample, chosen, usize::from(rest.height.min(16))),
     );
-    titled(frame, rest, "channels", &Table::of(Page::Channels, sample, chosen), chosen);
+    titled(frame, rest, "channels", &Table::of(Page::Channels, sample), chosen);
     let third = right.height / 3;
     let part = |number: u16, height: u16| Rect { y: right.y + third * number, height, ..right };
-    titled(frame, part(0, third), "receive registry", &Table::of(Page::Registry, sample, chosen), chosen);
-    titled(frame, part(1, third), "op table", &Table::of(Page::Ops, sample, chosen), chosen);
+    titled(frame, part(0, third), "receive registry", &Table::of(Page::Registry, sample), chosen);
+    titled(frame, part(1, third), "op table", &Table::of(Page::Ops, sample), chosen);
     let last = right.height - 2 * third;
-    titled(frame, part(2, last), "queues", &Table::of(Page::Queues, sample, chosen), chosen);
+    titled(frame, part(2, last), "queues", &Table::of(Page::Queues, sample), chosen);
 }
 
 /// One column, most important sections first.
@@ -318,7 +318,7 @@ fn narrow(frame: &mut Frame<'_>, area: Rect, sample: &Snapshot, chosen: &ViewSta
     let most = usize::from((area.height / 6).max(2));
     let rest = section(frame, rest, chosen, "trouble", pages::warnings(sample, chosen, most));
     if sample.registry.is_some() && rest.height > 1 {
-        titled(frame, rest, "receive registry", &Table::of(Page::Registry, sample, chosen), chosen);
+        titled(frame, rest, "receive registry", &Table::of(Page::Registry, sample), chosen);
     }
 }
 

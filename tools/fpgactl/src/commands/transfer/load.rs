@@ -58,9 +58,6 @@ impl Drop for Load {
 
 impl Load {
     /// Opens both ends, puts the data into the sending card's memory and submits the transfer that `args` describe.
-    ///
-    /// # Errors
-    /// See [`CliError`].
     pub fn begin(settings: &Settings, args: &TransferArgs) -> Result<Self, CliError> {
         let plan = Plan::for_inspection(args, &settings.transfer)?;
         // Listings show one moment of both ends: one thread drives them, with a common clock.
@@ -156,9 +153,6 @@ impl Load {
     }
 
     /// Continues until the card's clock reaches `until`; each time the transfer ends, it is submitted again.
-    ///
-    /// # Errors
-    /// See [`CliError`].
     pub fn run_until(&mut self, until: Nanos, deadline: Deadline) -> Result<(), CliError> {
         let mut backoff = Backoff::new();
         while self.now < until {
@@ -177,9 +171,6 @@ impl Load {
     }
 
     /// Compares the receiver's mirror with its card, at a moment without an event in flight.
-    ///
-    /// # Errors
-    /// See [`CliError`].
     pub fn compare_mirror(&mut self) -> Result<(), CliError> {
         self.differences = self.receiving.endpoint().check_mirror()?;
         let mut backoff = Backoff::new();
@@ -198,9 +189,6 @@ impl Load {
 }
 
 /// Runs the transfer that `args` describe until `part` of it (0 to 1) is acknowledged, or until it has ended.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn run_to(settings: &Settings, args: &TransferArgs, part: f64) -> Result<Load, CliError> {
     let mut load = Load::begin(settings, args)?;
     let enough = wanted(load.length, part);

@@ -56,17 +56,11 @@ fn stall_limit(deadline: Deadline) -> u64 {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// See [`CliError`].
 pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
     run_with(settings, args, settings.progress)
 }
 
 /// Runs the command without a progress bar, as a part of another one.
-///
-/// # Errors
-/// See [`CliError`].
 pub(super) fn run_quietly(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
     run_with(settings, args, false)
 }

@@ -17,7 +17,7 @@ use crate::target::{HopOptions, Opened};
 use crate::units::binary_size;
 
 /// Default of `--size`.
-const SIZE: u64 = 64 << 20;
+const DEFAULT_SIZE: u64 = 64 << 20;
 /// Default of `--size` for inspected transfers: enough to fill every table, and done quickly.
 const INSPECTED_TRANSFER_BYTES: u64 = 1 << 20;
 /// Default of `--chunk`: memory that is used again is faster than memory that is used for the first time.
@@ -68,7 +68,7 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(args: &TransferArgs, defaults: &TransferDefaults) -> Result<Self, CliError> {
         Ok(Self {
-            size: args.size.or(defaults.size).unwrap_or(SIZE),
+            size: args.size.or(defaults.size).unwrap_or(DEFAULT_SIZE),
             seed: args.seed.or(defaults.seed).unwrap_or(SEED),
             packet: args.packet.or(defaults.packet),
             reorder: args.reorder.or(defaults.reorder),

@@ -5,10 +5,11 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::{Page, ViewState};
-use crate::commands::top::snapshot::{Channel, Snapshot};
+use crate::commands::top::snapshot::{Channel, Rates, Snapshot};
 use crate::units::binary_size;
 
 /// Column of a table.
+#[derive(Clone, Copy)]
 struct Column {
     head: &'static str,
     /// Whether cells are right-aligned, as numbers are.
@@ -16,6 +17,9 @@ struct Column {
     /// Takes the remaining width and is cut off if that is too small; only the last column may be open.
     open: bool,
 }
+
+/// Column, and its cell for an item.
+type CellColumn<'a, T> = (Column, &'a dyn Fn(&T) -> String);
 
 const fn right(head: &'static str) -> Column {
     Column { head, right: true, open: false }
@@ -38,7 +42,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn of(page: Page, sample: &Snapshot, _: &ViewState) -> Self {
+    pub(super) fn of(page: Page, sample: &Snapshot) -> Self {
         match page {
             Page::Overview => Self::remark("see the pages".to_owned()),
             Page::Channels => Self::channels(sample),
@@ -58,193 +62,166 @@ impl Table {
         Self::remark("this card has no network interface that is known".to_owned())
     }
 
+    /// Creates a table with a row for each of `items`. `state` determines a row's colour.
+    fn new<'a, T: 'a>(
+        remark: impl Into<String>,
+        items: impl IntoIterator<Item = &'a T>,
+        state: impl Fn(&T) -> &'static str,
+        columns: &[CellColumn<'_, T>],
+    ) -> Self {
+        let row = |item: &T| (columns.iter().map(|(_, cell)| cell(item)).collect(), state(item));
+        Self {
+            remark: remark.into(),
+            columns: columns.iter().map(|(column, _)| *column).collect(),
+            rows: items.into_iter().map(row).collect(),
+        }
+    }
+
     fn channels(sample: &Snapshot) -> Self {
-        let columns =
-            vec![left("channel"), left("state"), right("completed"), left("status"), open("meaning")];
-        let rows = sample.ends.iter().flat_map(|end| {
-            end.channels.iter().map(|channel| {
-                let name = if sample.ends.len() > 1 {
-                    format!("{} {}", end.role, channel.name)
-                } else {
-                    channel.name.clone()
-                };
-                let completed = channel.completed.to_string();
-                (
-                    vec![
-                        name,
-                        channel.state.to_owned(),
-                        completed,
-                        channel.status.clone(),
-                        channel.decoded.clone(),
-                    ],
-                    channel.state,
-                )
-            })
-        });
-        Self { remark: "no channels".to_owned(), columns, rows: rows.collect() }
+        let are_several = sample.ends.len() > 1;
+        let channels: Vec<(&str, &Channel)> = sample
+            .ends
+            .iter()
+            .flat_map(|end| end.channels.iter().map(|channel| (end.role, channel)))
+            .collect();
+        let name = |(role, channel): &(&str, &Channel)| match are_several {
+            true => format!("{role} {}", channel.name),
+            false => channel.name.clone(),
+        };
+        Self::new(
+            "no channels",
+            &channels,
+            |(_, channel)| channel.state,
+            &[
+                (left("channel"), &name),
+                (left("state"), &|(_, channel)| channel.state.to_owned()),
+                (right("completed"), &|(_, channel)| channel.completed.to_string()),
+                (left("status"), &|(_, channel)| channel.status.clone()),
+                (open("meaning"), &|(_, channel)| channel.decoded.clone()),
+            ],
+        )
     }
 
     fn ops(sample: &Snapshot) -> Self {
         let Some(ops) = &sample.ops else { return Self::no_interface() };
         if !ops.messages.is_empty() {
-            let columns = vec![
-                left("message"),
-                left("state"),
-                right("node"),
-                right("arrived"),
-                right("begun"),
-                right("packets"),
-                right("tries"),
-                right("heard"),
-                right("sent"),
-                right("transfer"),
-                left("base"),
-            ];
-            let rows = ops.messages.iter().map(|row| {
-                let cells = vec![
-                    row.message.clone(),
-                    row.state.to_owned(),
-                    row.node.to_string(),
-                    row.first_open.to_string(),
-                    row.first_unsent.to_string(),
-                    row.packets.to_string(),
-                    row.tries.to_string(),
-                    span(row.age_us),
-                    row.packets_sent.to_string(),
-                    row.transfer.to_string(),
-                    row.base.clone(),
-                ];
-                (cells, row.state)
-            });
-            return Self { remark: String::new(), columns, rows: rows.collect() };
+            return Self::new(
+                "",
+                &ops.messages,
+                |row| row.state,
+                &[
+                    (left("message"), &|row| row.message.clone()),
+                    (left("state"), &|row| row.state.to_owned()),
+                    (right("node"), &|row| row.node.to_string()),
+                    (right("arrived"), &|row| row.first_open.to_string()),
+                    (right("begun"), &|row| row.first_unsent.to_string()),
+                    (right("packets"), &|row| row.packets.to_string()),
+                    (right("tries"), &|row| row.tries.to_string()),
+                    (right("heard"), &|row| span(row.age_us)),
+                    (right("sent"), &|row| row.packets_sent.to_string()),
+                    (right("transfer"), &|row| row.transfer.to_string()),
+                    (left("base"), &|row| row.base.clone()),
+                ],
+            );
         }
-        let columns = vec![
-            left("op"),
-            left("state"),
-            right("node"),
-            right("segment"),
-            right("packet"),
-            right("tries"),
-            right("sent"),
-            right("retry in"),
-            right("bytes"),
-            right("transfer"),
-            left("address"),
-        ];
-        let rows = ops.ops.iter().map(|op| {
-            let cells = vec![
-                op.op.clone(),
-                op.state.to_owned(),
-                op.node.to_string(),
-                op.segment.to_string(),
-                op.packet.to_string(),
-                op.tries.to_string(),
-                span(op.age_us),
-                op.deadline_us.map_or_else(|| "-".to_owned(), span),
-                op.length.to_string(),
-                op.transfer.to_string(),
-                op.address.clone(),
-            ];
-            // A first try is the normal case.
-            (cells, if op.tries > 1 { "notice" } else { "" })
-        });
         let remark = match ops.capacity {
             Some(capacity) => format!("none of {capacity} entries in use"),
             None => "the op table belongs to the sending driver, and this command sends nothing".to_owned(),
         };
-        Self { remark, columns, rows: rows.collect() }
+        Self::new(
+            remark,
+            &ops.ops,
+            // A first try is the normal case.
+            |op| if op.tries > 1 { "notice" } else { "" },
+            &[
+                (left("op"), &|op| op.op.clone()),
+                (left("state"), &|op| op.state.to_owned()),
+                (right("node"), &|op| op.node.to_string()),
+                (right("segment"), &|op| op.segment.to_string()),
+                (right("packet"), &|op| op.packet.to_string()),
+                (right("tries"), &|op| op.tries.to_string()),
+                (right("sent"), &|op| span(op.age_us)),
+                (right("retry in"), &|op| op.deadline_us.map_or_else(|| "-".to_owned(), span)),
+                (right("bytes"), &|op| op.length.to_string()),
+                (right("transfer"), &|op| op.transfer.to_string()),
+                (left("address"), &|op| op.address.clone()),
+            ],
+        )
     }
 
     fn queues(sample: &Snapshot) -> Self {
         let Some(queues) = &sample.queues else { return Self::no_interface() };
-        let columns = vec![
-            left("queue"),
-            left("stage"),
-            right("node"),
-            right("uncut"),
-            right("length"),
-            right("open"),
-            right("again"),
-            right("age"),
-            right("sent"),
-            right("acked"),
-            right("transfer"),
-        ];
-        let transfers = queues.transfers.iter().map(|row| {
-            let cells = vec![
-                row.queue.to_owned(),
-                row.stage.to_owned(),
-                row.node.to_string(),
-                binary_size(row.remaining),
-                binary_size(row.length),
-                row.outstanding_segments.to_string(),
-                row.retransmits.to_string(),
-                span(row.age_us),
-                row.packets_sent.to_string(),
-                row.packets_acknowledged.to_string(),
-                row.transfer.map_or_else(|| "-".to_owned(), |id| id.to_string()),
-            ];
-            (cells, if row.stage == "in flight" { "running" } else { "" })
-        });
-        let remark = "no transfer is queued or in flight";
-        Self { remark: remark.to_owned(), columns, rows: transfers.collect() }
+        Self::new(
+            "no transfer is queued or in flight",
+            &queues.transfers,
+            |row| if row.stage == "in flight" { "running" } else { "" },
+            &[
+                (left("queue"), &|row| row.queue.to_owned()),
+                (left("stage"), &|row| row.stage.to_owned()),
+                (right("node"), &|row| row.node.to_string()),
+                (right("uncut"), &|row| binary_size(row.remaining)),
+                (right("length"), &|row| binary_size(row.length)),
+                (right("open"), &|row| row.outstanding_segments.to_string()),
+                (right("again"), &|row| row.retransmits.to_string()),
+                (right("age"), &|row| span(row.age_us)),
+                (right("sent"), &|row| row.packets_sent.to_string()),
+                (right("acked"), &|row| row.packets_acknowledged.to_string()),
+                (right("transfer"), &|row| row.transfer.map_or_else(|| "-".to_owned(), |id| id.to_string())),
+            ],
+        )
     }
 
     fn registry(sample: &Snapshot) -> Self {
         let Some(registry) = &sample.registry else { return Self::no_interface() };
-        let columns = vec![right("from"), right("segment"), right("packets"), right("heard"), open("mask")];
-        let rows = registry.entries.iter().map(|entry| {
-            let cells = vec![
-                entry.source.to_string(),
-                if entry.scheme == "registry" {
-                    format!("{}/{}", entry.segment, entry.segment_count)
-                } else {
-                    entry.segment.to_string()
-                },
-                format!("{}/{}", entry.received, entry.expected),
-                span(entry.age_us),
-                entry.bits.clone(),
-            ];
-            (cells, "")
-        });
-        let remark = format!("none of {} entries in use", registry.capacity);
-        Self { remark, columns, rows: rows.collect() }
+        Self::new(
+            format!("none of {} entries in use", registry.capacity),
+            &registry.entries,
+            |_| "",
+            &[
+                (right("from"), &|entry| entry.source.to_string()),
+                (right("segment"), &|entry| match entry.scheme {
+                    "registry" => format!("{}/{}", entry.segment, entry.segment_count),
+                    _ => entry.segment.to_string(),
+                }),
+                (right("packets"), &|entry| format!("{}/{}", entry.received, entry.expected)),
+                (right("heard"), &|entry| span(entry.age_us)),
+                (open("mask"), &|entry| entry.bits.clone()),
+            ],
+        )
     }
 
     fn escape(sample: &Snapshot) -> Self {
         let Some(escape) = &sample.escape else { return Self::no_interface() };
-        let columns = vec![
-            right("slot"),
-            right("from"),
-            right("segment"),
-            right("waits"),
-            right("bytes"),
-            left("op"),
-            right("transfer"),
-            left("address"),
-        ];
-        let rows = escape.slots.iter().map(|slot| {
-            let cells = vec![
-                slot.index.to_string(),
-                slot.source.to_string(),
-                slot.segment.to_string(),
-                span(slot.age_us),
-                slot.length.to_string(),
-                slot.op.clone(),
-                slot.transfer.to_string(),
-                slot.address.clone(),
-            ];
-            (cells, "")
-        });
-        let remark = format!("none of {} slots in use", escape.capacity);
-        Self { remark, columns, rows: rows.collect() }
+        Self::new(
+            format!("none of {} slots in use", escape.capacity),
+            &escape.slots,
+            |_| "",
+            &[
+                (right("slot"), &|slot| slot.index.to_string()),
+                (right("from"), &|slot| slot.source.to_string()),
+                (right("segment"), &|slot| slot.segment.to_string()),
+                (right("waits"), &|slot| span(slot.age_us)),
+                (right("bytes"), &|slot| slot.length.to_string()),
+                (left("op"), &|slot| slot.op.clone()),
+                (right("transfer"), &|slot| slot.transfer.to_string()),
+                (left("address"), &|slot| slot.address.clone()),
+            ],
+        )
     }
 
     fn counters(sample: &Snapshot) -> Self {
         let Some(stats) = &sample.stats else { return Self::no_interface() };
-        let columns = vec![left("of"), left("counter"), open("value")];
-        let rows = stats.lines().map(|(card, name, value)| (vec![card, name, value], ""));
-        Self { remark: String::new(), columns, rows: rows.collect() }
+        let lines: Vec<(String, String, String)> = stats.lines().collect();
+        Self::new(
+            "",
+            &lines,
+            |_| "",
+            &[
+                (left("of"), &|line| line.0.clone()),
+                (left("counter"), &|line| line.1.clone()),
+                (open("value"), &|line| line.2.clone()),
+            ],
+        )
     }
 
     /// Head and rows, in as many columns as fit into `width`.
@@ -321,32 +298,26 @@ pub(super) fn rates(sample: &Snapshot, chosen: &ViewState, width: u16) -> Vec<Li
             chosen.style(ratatui::style::Color::Green),
         ));
     }
-    let columns = vec![
-        left(""),
-        right("dma GB/s"),
-        right("in/s"),
-        right("out/s"),
-        right("acks/s"),
-        right("irqs/s"),
-        right("descr/s"),
-        right("reads/s"),
-    ];
-    let rows = sample.ends.iter().filter_map(|end| {
-        let rates = end.rates.as_ref()?;
-        let count = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), per_second);
-        let cells = vec![
-            end.role.to_owned(),
-            rates.dma_gb_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.3}")),
-            count(rates.packets_in_per_s),
-            count(rates.packets_out_per_s),
-            count(rates.acks_per_s),
-            count(rates.interrupts_per_s),
-            count(rates.descriptors_per_s),
-            count(rates.mmio_reads_per_s),
-        ];
-        Some((cells, ""))
-    });
-    let table = Table { remark: "from the second sample on".to_owned(), columns, rows: rows.collect() };
+    let rates: Vec<(&str, &Rates)> =
+        sample.ends.iter().filter_map(|end| Some((end.role, end.rates.as_ref()?))).collect();
+    let count = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), per_second);
+    let table = Table::new(
+        "from the second sample on",
+        &rates,
+        |_| "",
+        &[
+            (left(""), &|(role, _)| (*role).to_owned()),
+            (right("dma GB/s"), &|(_, rates)| {
+                rates.dma_gb_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.3}"))
+            }),
+            (right("in/s"), &|(_, rates)| count(rates.packets_in_per_s)),
+            (right("out/s"), &|(_, rates)| count(rates.packets_out_per_s)),
+            (right("acks/s"), &|(_, rates)| count(rates.acks_per_s)),
+            (right("irqs/s"), &|(_, rates)| count(rates.interrupts_per_s)),
+            (right("descr/s"), &|(_, rates)| count(rates.descriptors_per_s)),
+            (right("reads/s"), &|(_, rates)| count(rates.mmio_reads_per_s)),
+        ],
+    );
     lines.extend(table.lines(width, chosen));
     lines
 }

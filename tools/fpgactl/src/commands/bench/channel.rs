@@ -47,7 +47,7 @@ impl WorkingSet {
         Source::Random { seed: self.seed, length: self.bytes() }
     }
 
-    fn place(&self, card: &Card) -> StreamPosition {
+    fn position(&self, card: &Card) -> StreamPosition {
         StreamPosition { card: card.name().to_owned(), transfer: 1, start: 0, address: self.card }
     }
 
@@ -64,7 +64,7 @@ impl WorkingSet {
     pub(super) fn compare_on_card(&self, card: &Card, channel: &mut C2hChannel) -> Result<(), CliError> {
         let source = self.content();
         let mut expected = source.open(self.deadline)?;
-        let mut compare = Compare::new(&mut expected, None, self.place(card));
+        let mut compare = Compare::new(&mut expected, None, self.position(card));
         let options = self.deadline.wait();
         Ok(bulk::read_into(card, channel, self.card, self.bytes(), &mut compare, options, &mut |_| {})?)
     }
@@ -102,7 +102,7 @@ impl BenchChannel {
         let length = usize::try_from(set.bytes()).unwrap_or(usize::MAX);
         let memory =
             channel.register_memory(card.registered_memory(length)?).map_err(|refused| dma(refused.error))?;
-        let lane = Self {
+        let created = Self {
             channel,
             direction,
             set,
@@ -117,12 +117,12 @@ impl BenchChannel {
         if direction == Direction::H2c {
             let source = set.content();
             let mut reader = source.open(set.deadline)?;
-            let view = view(&lane.channel, memory, card)?;
+            let view = view(&created.channel, memory, card)?;
             reader
                 .read_exact_volatile(view)
                 .map_err(|error| CliError::carried(Path::new("random bytes"), "make them", error))?;
         }
-        Ok(lane)
+        Ok(created)
     }
 
     const fn is_to_host(&self) -> bool {
@@ -136,7 +136,7 @@ impl BenchChannel {
         }
         let source = self.set.content();
         let mut expected = source.open(self.set.deadline)?;
-        let mut compare = Compare::new(&mut expected, None, self.set.place(card));
+        let mut compare = Compare::new(&mut expected, None, self.set.position(card));
         let view = view(&self.channel, self.memory, card)?;
         // The comparison's error carries a `CliError`, as a stream's does.
         compare
@@ -243,19 +243,19 @@ mod tests {
     const SET: WorkingSet =
         WorkingSet { size: 100, slots: 700, card: CardAddr::new(0x3000), seed: 5, deadline: Deadline::NONE };
 
-    fn run(card: &Card, lane: &mut BenchChannel, operations: u64) {
+    fn run(card: &Card, channel: &mut BenchChannel, operations: u64) {
         let mut backoff = Backoff::new();
-        while lane.done < operations {
-            if lane.submitted < operations {
-                lane.submit().unwrap();
+        while channel.done < operations {
+            if channel.submitted < operations {
+                channel.submit().unwrap();
             }
-            if lane.poll().unwrap() == 0 {
+            if channel.poll().unwrap() == 0 {
                 card.back_off(&mut backoff);
             } else {
                 backoff.reset();
             }
         }
-        lane.check_completions().unwrap();
+        channel.check_completions().unwrap();
     }
 
     /// Only the last buffer differs.
