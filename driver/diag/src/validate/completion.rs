@@ -38,45 +38,45 @@ fn short(host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
 fn writeback(context: &mut TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let (mut beds, busy) = context.free()?;
-    if beds.is_empty() {
+    let (mut channels, busy) = context.free()?;
+    if channels.is_empty() {
         return Ok(skip_reason("every channel"));
     }
     let mut without_bit = Vec::new();
-    for bed in &mut beds {
-        bed.transfer(&short(&host, scratch))?;
-        let word = PollWriteback::from_bits(bed.writeback()?);
+    for channel in &mut channels {
+        channel.transfer(&short(&host, scratch))?;
+        let word = PollWriteback::from_bits(channel.writeback()?);
         if word.into_bits() == 0 {
             return Ok(Verdict::fail(format!(
                 "{} does not write back its count although control bits 2 and 26 are set: polling does not work, wait by interrupt; an IP \
                  older than 2016.1 has no write-back",
-                bed.name
+                channel.name
             )));
         }
         if word.error() || word.count() as usize != SHORT {
             return Ok(Verdict::fail(format!(
                 "{} writes back {:#010x} after a run of {SHORT} descriptors that succeeded: completion by polling is \
                  unreliable",
-                bed.name,
+                channel.name,
                 word.into_bits()
             )));
         }
         // Bit 26 alone, as in the vendor's driver.
         let control = record_all().with_ie_descriptor_completed(false);
-        bed.transfer_as(&short(&host, scratch), ChainLayout::default(), control)?;
-        if bed.writeback()? != 0 {
-            without_bit.push(bed.name);
+        channel.transfer_as(&short(&host, scratch), ChainLayout::default(), control)?;
+        if channel.writeback()? != 0 {
+            without_bit.push(channel.name);
         }
     }
-    context.findings.writeback_needs_enable = Some(without_bit.len() != beds.len());
+    context.findings.writeback_needs_enable = Some(without_bit.len() != channels.len());
     let needed = match without_bit.len() {
         0 => "this needs control bit 2, which the driver sets".to_owned(),
-        n if n == beds.len() => "this does not need control bit 2".to_owned(),
+        n if n == channels.len() => "this does not need control bit 2".to_owned(),
         _ => format!("without control bit 2 only {} do so", list(&without_bit)),
     };
     Ok(Verdict::pass(format!(
         "counts are written back by {}; {needed}{}",
-        quantity(beds.len(), "channel"),
+        quantity(channels.len(), "channel"),
         skipped_channels(&busy)
     )))
 }
@@ -120,22 +120,22 @@ fn interrupts(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'_>) 
 /// Executes a short run with the interrupt enabled; `None` if no interrupt came.
 fn interrupted(
     context: &TestContext<'_>,
-    bed: &mut TestChannel,
+    channel: &mut TestChannel,
     interrupt: &Interrupt,
     host: &HostMemory,
     scratch: CardRange,
 ) -> Result<Option<u32>, TestError> {
     let _ = interrupt.try_take();
     interrupt.rearm();
-    let post = bed.write(&short(host, scratch), ChainLayout::default())?;
-    bed.enable_interrupt(true)?;
-    bed.start(post, record_all())?;
+    let post = channel.write(&short(host, scratch), ChainLayout::default())?;
+    channel.enable_interrupt(true)?;
+    channel.start(post, record_all())?;
     let limit = Duration::from_nanos(context.limit());
     let woken = context.card.backend().wait_interrupt(interrupt, limit);
     // Before a register is read, because the read would push a write-back in flight.
-    let word = bed.writeback()?;
-    bed.enable_interrupt(false)?;
-    bed.finish()?;
+    let word = channel.writeback()?;
+    channel.enable_interrupt(false)?;
+    channel.finish()?;
     match woken {
         Ok(woken) => Ok(woken.map(|_| word)),
         Err(source) => Err(TestError::Interrupt(source)),
@@ -145,8 +145,8 @@ fn interrupted(
 fn one_interrupt(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let Availability::Free(mut bed) = context.take(name)? else { return Ok(skip_reason(name)) };
-    let Some((interrupt, vector)) = bed.interrupt() else {
+    let Availability::Free(mut channel) = context.take(name)? else { return Ok(skip_reason(name)) };
+    let Some((interrupt, vector)) = channel.interrupt() else {
         return Ok(Verdict::skip("interrupts are not enabled"));
     };
     // The other free channels are idle, so an interrupt on their vectors now belongs to this channel.
@@ -159,7 +159,7 @@ fn one_interrupt(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict
     for (_, _, other) in &others {
         let _ = other.try_take();
     }
-    let woken = interrupted(context, &mut bed, &interrupt, &host, scratch)?;
+    let woken = interrupted(context, &mut channel, &interrupt, &host, scratch)?;
     let stray = others.iter().find(|(_, _, other)| other.try_take() != 0);
     Ok(match (woken, stray) {
         (Some(_), None) => Verdict::pass(format!("vector {vector} fires when a run ends")),
@@ -183,17 +183,18 @@ fn one_interrupt(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict
 fn interrupt_and_writeback(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let (mut beds, busy) = context.free()?;
+    let (mut channels, busy) = context.free()?;
     let mut tried = 0;
-    for bed in &mut beds {
-        let Some((interrupt, _)) = bed.interrupt() else { continue };
-        match interrupted(context, bed, &interrupt, &host, scratch)? {
+    for channel in &mut channels {
+        let Some((interrupt, _)) = channel.interrupt() else { continue };
+        match interrupted(context, channel, &interrupt, &host, scratch)? {
             None => {
-                let what = format!("{} sends no interrupt if write-back is enabled", bed.name);
+                let what = format!("{} sends no interrupt if write-back is enabled", channel.name);
                 return Ok(Verdict::warn(what).advise(Advice::AvoidHybridWaits));
             }
             Some(0) => {
-                let what = format!("{}'s interrupt arrives before its write-back, or without it", bed.name);
+                let what =
+                    format!("{}'s interrupt arrives before its write-back, or without it", channel.name);
                 return Ok(Verdict::warn(what).advise(Advice::AvoidHybridWaits));
             }
             Some(_) => tried += 1,
@@ -214,25 +215,25 @@ fn interrupt_and_writeback(context: &TestContext<'_>) -> Result<Verdict, TestErr
 fn abort(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let (mut beds, busy) = context.free()?;
-    if beds.is_empty() {
+    let (mut channels, busy) = context.free()?;
+    if channels.is_empty() {
         return Ok(skip_reason("every channel"));
     }
     let size = context.max_transfer_length().min(4096) / 64 * 64;
     let one = descriptors(&host, 0, scratch.start, size, size);
     let run: Vec<DescriptorSpec> = one.iter().copied().cycle().take(MAX_DESCRIPTORS).collect();
     let (mut stopped, mut too_fast) = (Vec::new(), Vec::new());
-    for bed in &mut beds {
-        let post = bed.write(&run, ChainLayout::default())?;
-        bed.start(post, record_all())?;
+    for channel in &mut channels {
+        let post = channel.write(&run, ChainLayout::default())?;
+        channel.start(post, record_all())?;
         context.relax();
-        let status = bed.stop()?;
+        let status = channel.stop()?;
         if status.descriptor_stopped() {
-            too_fast.push(bed.name);
+            too_fast.push(channel.name);
         } else {
-            stopped.push(bed.name);
+            stopped.push(channel.name);
         }
-        if bed.name.direction == Direction::C2h {
+        if channel.name.direction == Direction::C2h {
             // An idle engine must not write: a pattern shows later writes.
             host.memory().fill(0, size, 0x5A)?;
             context.pause(100_000);
@@ -242,11 +243,11 @@ fn abort(context: &TestContext<'_>) -> Result<Verdict, TestError> {
                 return Ok(Verdict::fail(format!(
                     "{} still writes to host memory after it was stopped and reported idle: do not reuse its buffers \
                      after an abort, reset the card",
-                    bed.name
+                    channel.name
                 )));
             }
         }
-        bed.transfer(&short(&host, scratch))?;
+        channel.transfer(&short(&host, scratch))?;
     }
     let bytes = MAX_DESCRIPTORS * size;
     Ok(if stopped.is_empty() {

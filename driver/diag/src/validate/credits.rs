@@ -30,21 +30,21 @@ pub(super) fn run(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<'
 }
 
 fn enable(context: &TestContext<'_>) -> Result<Verdict, TestError> {
-    let (beds, busy) = context.free()?;
-    if beds.is_empty() {
+    let (channels, busy) = context.free()?;
+    if channels.is_empty() {
         return Ok(skip_reason("every channel"));
     }
     let mut wrong: Vec<ChannelName> = Vec::new();
-    for bed in &beds {
-        let taken = bed.set_credit_mode(true)?;
-        if !(bed.set_credit_mode(false)? && taken) {
-            wrong.push(bed.name);
+    for channel in &channels {
+        let taken = channel.set_credit_mode(true)?;
+        if !(channel.set_credit_mode(false)? && taken) {
+            wrong.push(channel.name);
         }
     }
     Ok(if wrong.is_empty() {
         Verdict::pass(format!(
             "the bits at 0x6020 of {} can be set and cleared{}",
-            quantity(beds.len(), "channel"),
+            quantity(channels.len(), "channel"),
             skipped_channels(&busy)
         ))
     } else {
@@ -56,20 +56,20 @@ fn enable(context: &TestContext<'_>) -> Result<Verdict, TestError> {
 fn run_credit_mode(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let (mut beds, busy) = context.free()?;
-    if beds.is_empty() {
+    let (mut channels, busy) = context.free()?;
+    if channels.is_empty() {
         return Ok(skip_reason("every channel"));
     }
-    for bed in &mut beds {
-        if !bed.set_credit_mode(true)? {
-            return Ok(Verdict::skip(format!("{} has no credit mode", bed.name)));
+    for channel in &mut channels {
+        if !channel.set_credit_mode(true)? {
+            return Ok(Verdict::skip(format!("{} has no credit mode", channel.name)));
         }
         // Single descriptors, and blocks that credits split: entry 120 is near the end of a page.
         for chain in [
             ChainLayout { first: 0, block: 1, circular: true },
             ChainLayout { first: 120, block: 64, circular: true },
         ] {
-            let wrong = match check_ring(context, bed, &host, scratch, chain) {
+            let wrong = match check_ring(context, channel, &host, scratch, chain) {
                 Ok(wrong) => wrong,
                 Err(
                     problem @ (TestError::Engine { .. } | TestError::Slow { .. } | TestError::Silent { .. }),
@@ -77,32 +77,32 @@ fn run_credit_mode(context: &TestContext<'_>) -> Result<Verdict, TestError> {
                 Err(problem) => return Err(problem),
             };
             if let Some(wrong) = wrong {
-                bed.stop()?;
-                let what = format!("{} in credit mode, blocks of {}: {wrong}", bed.name, chain.block);
+                channel.stop()?;
+                let what = format!("{} in credit mode, blocks of {}: {wrong}", channel.name, chain.block);
                 return Ok(Verdict::warn(what).advise(Advice::UseBatchMode));
             }
         }
-        if !bed.set_credit_mode(false)? {
-            return Ok(Verdict::fail(format!("{} does not leave credit mode; reset the card", bed.name)));
+        if !channel.set_credit_mode(false)? {
+            return Ok(Verdict::fail(format!("{} does not leave credit mode; reset the card", channel.name)));
         }
         // Batch mode works as before.
-        bed.transfer(&ring_descriptors(bed, &host, scratch))?;
+        channel.transfer(&ring_descriptors(channel, &host, scratch))?;
     }
     let granted: u16 = CREDIT_GRANTS.iter().sum();
     Ok(Verdict::pass(format!(
         "one descriptor for each credit on {}, {granted} in {} grants around a ring of {RING}{}: \
          credit mode may be used",
-        quantity(beds.len(), "channel"),
+        quantity(channels.len(), "channel"),
         CREDIT_GRANTS.len(),
         skipped_channels(&busy)
     )))
 }
 
-fn ring_descriptors(bed: &TestChannel, host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
+fn ring_descriptors(channel: &TestChannel, host: &HostMemory, scratch: CardRange) -> Vec<DescriptorSpec> {
     (0..RING)
         .map(|n| DescriptorSpec {
             // C2H: every entry has its own range of host memory, which shows whether it was executed.
-            host: host.at(if bed.name.direction == Direction::C2h { n * BYTES } else { 0 }),
+            host: host.at(if channel.name.direction == Direction::C2h { n * BYTES } else { 0 }),
             card: scratch.start,
             length: u32::try_from(BYTES).unwrap_or(0),
         })
@@ -112,41 +112,41 @@ fn ring_descriptors(bed: &TestChannel, host: &HostMemory, scratch: CardRange) ->
 /// Grants credits around a ring without Stop. Returns a description of the first deviation.
 fn check_ring(
     context: &TestContext<'_>,
-    bed: &mut TestChannel,
+    channel: &mut TestChannel,
     host: &HostMemory,
     scratch: CardRange,
     chain: ChainLayout,
 ) -> Result<Option<String>, TestError> {
     const MARK: u8 = 0xC3;
-    let descriptors = ring_descriptors(bed, host, scratch);
+    let descriptors = ring_descriptors(channel, host, scratch);
     host.memory().fill(0, RING * BYTES, MARK)?;
-    let post = bed.write(&descriptors, chain)?;
-    bed.start(post, record_all())?;
+    let post = channel.write(&descriptors, chain)?;
+    channel.start(post, record_all())?;
     context.pause(STOP_CONFIRM_NS);
-    if let Some(wrong) = check_count(bed, 0)? {
+    if let Some(wrong) = check_count(channel, 0)? {
         return Ok(Some(format!("before any credit {wrong}")));
     }
     let mut granted = 0_u32;
     for grant in CREDIT_GRANTS {
-        bed.grant(grant)?;
+        channel.grant(grant)?;
         granted += u32::from(grant);
         // Missing descriptors are reported below.
         let _ = poll_until(&**context.card.backend(), context.limit(), |_| {
-            if bed.completed()? >= granted {
+            if channel.completed()? >= granted {
                 return Ok(Some(()));
             }
-            let status = bed.status()?;
-            if status.has_error(bed.name.direction) {
-                bed.finish()?;
+            let status = channel.status()?;
+            if status.has_error(channel.name.direction) {
+                channel.finish()?;
             }
             Ok::<_, TestError>(None)
         })?;
         // The engine must not execute more than granted either.
         context.pause(STOP_CONFIRM_NS);
-        if let Some(wrong) = check_count(bed, granted)? {
+        if let Some(wrong) = check_count(channel, granted)? {
             return Ok(Some(format!("after {granted} credits {wrong}")));
         }
-        if bed.name.direction == Direction::C2h && granted < u32::try_from(RING).unwrap_or(0) {
+        if channel.name.direction == Direction::C2h && granted < u32::try_from(RING).unwrap_or(0) {
             let mut bytes = vec![0; RING * BYTES];
             host.memory().read(0, &mut bytes)?;
             let untouched = bytes.get(granted as usize * BYTES..).unwrap_or_default();
@@ -155,8 +155,8 @@ fn check_ring(
             }
         }
     }
-    let word = PollWriteback::from_bits(bed.writeback()?);
-    bed.stop()?;
+    let word = PollWriteback::from_bits(channel.writeback()?);
+    channel.stop()?;
     if word.error() || word.count() != granted {
         return Ok(Some(format!(
             "the write-back word is {:#010x} after {granted} credits",
@@ -167,7 +167,7 @@ fn check_ring(
 }
 
 /// Returns a description if the completed count is not `expected`.
-fn check_count(bed: &TestChannel, expected: u32) -> Result<Option<String>, TestError> {
-    let found = bed.completed()?;
+fn check_count(channel: &TestChannel, expected: u32) -> Result<Option<String>, TestError> {
+    let found = channel.completed()?;
     Ok((found != expected).then(|| format!("{} done instead of {expected}", quantity(found, "descriptor"))))
 }

@@ -57,32 +57,32 @@ fn small_descriptors(
 fn count(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let host = context.host()?;
-    let (mut beds, busy) = context.free()?;
-    if beds.is_empty() {
+    let (mut channels, busy) = context.free()?;
+    if channels.is_empty() {
         return Ok(skip_reason("every channel"));
     }
     let size = small_bytes(context);
-    for bed in &mut beds {
+    for channel in &mut channels {
         for (first, count) in CHAINS {
             let descriptors =
                 small_descriptors(&host, scratch.start, size, count, context.max_transfer_length());
-            let post = bed.write(&descriptors, ChainLayout { first, ..ChainLayout::default() })?;
-            bed.start(post, record_all())?;
+            let post = channel.write(&descriptors, ChainLayout { first, ..ChainLayout::default() })?;
+            channel.start(post, record_all())?;
             // The count of an ended run, read before another run starts.
-            bed.finish()?;
-            let found = bed.completed()?;
+            channel.finish()?;
+            let found = channel.completed()?;
             if found as usize != count {
                 return Ok(Verdict::fail(format!(
                     "{} reports {found} completed descriptors after a run of {count} that succeeded: its counts are unreliable, so \
                      completions and the position of an error are unreliable too",
-                    bed.name
+                    channel.name
                 )));
             }
         }
     }
     Ok(Verdict::pass(format!(
         "counted right by {}: {} descriptors of runs of 1 to 200 each{}",
-        quantity(beds.len(), "channel"),
+        quantity(channels.len(), "channel"),
         CHAINS.iter().map(|(_, count)| count).sum::<usize>(),
         skipped_channels(&busy)
     )))
@@ -106,10 +106,10 @@ fn small(context: &TestContext<'_>) -> Result<Verdict, TestError> {
             Pattern::Random.fill(context.options.seed ^ u64::from(block), scratch.start, &mut expected);
             out.memory().write(0, &expected)?;
             back.memory().fill(0, expected.len(), GUARD_BYTE)?;
-            for (bed, host) in [(&mut h2c, &out), (&mut c2h, &back)] {
+            for (channel, host) in [(&mut h2c, &out), (&mut c2h, &back)] {
                 let descriptors =
                     small_descriptors(host, scratch.start, size, count, context.max_transfer_length());
-                bed.transfer_as(&descriptors, chain, record_all())?;
+                channel.transfer_as(&descriptors, chain, record_all())?;
             }
             let mut found = vec![0; expected.len()];
             back.memory().read(0, &mut found)?;
@@ -147,29 +147,29 @@ fn long(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         ));
     }
     let (out, back) = (context.host()?, context.host()?);
-    let (mut beds, busy) = context.free()?;
-    let Some(at) = beds.iter().position(|bed| bed.name.direction == Direction::H2c) else {
+    let (mut channels, busy) = context.free()?;
+    let Some(at) = channels.iter().position(|channel| channel.name.direction == Direction::H2c) else {
         return Ok(skip_reason("every H2C channel"));
     };
     // Data that the C2H channels read.
     let mut expected = vec![0; sizes.iter().copied().max().unwrap_or(0)];
     Pattern::Random.fill(context.options.seed, scratch.start, &mut expected);
-    if let Some(writer) = beds.get_mut(at) {
+    if let Some(writer) = channels.get_mut(at) {
         write(writer, &out, scratch.start, &expected)?;
     }
-    for bed in &mut beds {
+    for channel in &mut channels {
         for size in &sizes {
             for (block, count) in [(16, 17), (16, LONG_DESCRIPTORS), (64, LONG_DESCRIPTORS)] {
                 let data = expected.get(..*size).unwrap_or_default();
-                let tried = long_run(bed, (&out, &back), scratch.start, data, block, count);
-                if let Some(verdict) = judge(bed.name, *size, block, count, tried)? {
+                let tried = long_run(channel, (&out, &back), scratch.start, data, block, count);
+                if let Some(verdict) = judge(channel.name, *size, block, count, tried)? {
                     return Ok(verdict);
                 }
             }
         }
     }
     // The content that the H2C channels wrote is unchanged.
-    let reader = beds.iter_mut().find(|bed| bed.name.direction == Direction::C2h);
+    let reader = channels.iter_mut().find(|channel| channel.name.direction == Direction::C2h);
     if let Some(reader) = reader {
         let mut found = vec![0; expected.len()];
         read(reader, &back, scratch.start, &mut found)?;
@@ -179,34 +179,34 @@ fn long(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     Ok(Verdict::pass(format!(
         "runs of {LONG_DESCRIPTORS} descriptors above 4 KiB in up to {} blocks work on {}{}: the option long_blocks of channels may be set",
         LONG_DESCRIPTORS.div_ceil(16),
-        quantity(beds.len(), "channel"),
+        quantity(channels.len(), "channel"),
         skipped_channels(&busy)
     )))
 }
 
 /// Executes one run of long descriptors, all from or to the same card memory.
 fn long_run(
-    bed: &mut TestChannel,
+    channel: &mut TestChannel,
     (out, back): (&HostMemory, &HostMemory),
     card: CardAddr,
     data: &[u8],
     block: u32,
     count: usize,
 ) -> Result<(), TestError> {
-    let host = if bed.name.direction == Direction::H2c { out } else { back };
+    let host = if channel.name.direction == Direction::H2c { out } else { back };
     // H2C descriptors write the same bytes to the same address; C2H descriptors read them to separate ranges.
-    let step = match bed.name.direction {
+    let step = match channel.name.direction {
         Direction::H2c => 0,
         Direction::C2h => data.len().next_multiple_of(64),
     };
     host.memory().fill(0, host.len(), GUARD_BYTE)?;
-    if bed.name.direction == Direction::H2c {
+    if channel.name.direction == Direction::H2c {
         host.memory().write(0, data)?;
     }
     let count = host.len().checked_div(step).map_or(count, |available| count.min(available));
     let all: Vec<DescriptorSpec> =
         (0..count).flat_map(|n| descriptors(host, n * step, card, data.len(), data.len())).collect();
-    bed.transfer_as(&all, ChainLayout { first: 0, block, circular: false }, record_all())?;
+    channel.transfer_as(&all, ChainLayout { first: 0, block, circular: false }, record_all())?;
     if step == 0 {
         return Ok(());
     }
@@ -214,7 +214,7 @@ fn long_run(
     for n in 0..count {
         host.memory().read(n * step, &mut found)?;
         let expected = Expected { bytes: data, guard: 0, card };
-        compare(|| format!("{}: descriptor {n}", bed.name), &expected, &found)?;
+        compare(|| format!("{}: descriptor {n}", channel.name), &expected, &found)?;
     }
     Ok(())
 }

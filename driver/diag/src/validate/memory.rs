@@ -33,7 +33,7 @@ pub(super) fn descriptors(
 
 /// Writes `bytes` to card memory at `card`.
 pub(super) fn write(
-    bed: &mut TestChannel,
+    channel: &mut TestChannel,
     host: &HostMemory,
     card: CardAddr,
     bytes: &[u8],
@@ -41,7 +41,7 @@ pub(super) fn write(
     let mut card = card.get();
     for part in bytes.chunks(host.len().max(1)) {
         host.memory().write(0, part)?;
-        bed.transfer(&descriptors(host, 0, CardAddr::new(card), part.len(), STEP))?;
+        channel.transfer(&descriptors(host, 0, CardAddr::new(card), part.len(), STEP))?;
         card += part.len() as u64;
     }
     Ok(())
@@ -49,14 +49,14 @@ pub(super) fn write(
 
 /// Reads card memory at `card`.
 pub(super) fn read(
-    bed: &mut TestChannel,
+    channel: &mut TestChannel,
     host: &HostMemory,
     card: CardAddr,
     into: &mut [u8],
 ) -> Result<(), TestError> {
     let mut card = card.get();
     for part in into.chunks_mut(host.len().max(1)) {
-        bed.transfer(&descriptors(host, 0, CardAddr::new(card), part.len(), STEP))?;
+        channel.transfer(&descriptors(host, 0, CardAddr::new(card), part.len(), STEP))?;
         host.memory().read(0, part)?;
         card += part.len() as u64;
     }
@@ -88,11 +88,11 @@ pub(super) fn save(context: &mut TestContext<'_>, recorder: &mut ResultRecorder<
             }
         }
         let host = context.host()?;
-        let Some(mut bed) = context.any(Direction::C2h)? else {
+        let Some(mut channel) = context.any(Direction::C2h)? else {
             return Ok(skip_reason("the last C2H channel"));
         };
         let mut saved = vec![0; usize::try_from(range.length).unwrap_or(0)];
-        read(&mut bed, &host, range.start, &mut saved)?;
+        read(&mut channel, &host, range.start, &mut saved)?;
         context.saved = saved;
         context.scratch = Some(range);
         Ok(Verdict::pass(format!("{} bytes at {} to {} saved", range.length, range.start, range.last())))

@@ -228,7 +228,7 @@ fn masks(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     ]
     .map(ChannelInterrupts::into_bits);
     for name in context.card.info().xdma.channels() {
-        let Availability::Free(bed) = context.take(name)? else {
+        let Availability::Free(channel) = context.take(name)? else {
             busy.push(name);
             continue;
         };
@@ -242,7 +242,7 @@ fn masks(context: &TestContext<'_>) -> Result<Verdict, TestError> {
         wrong.extend(found.map(|found| format!("{name} mask (0x90, 0x94, 0x98): {found}")));
         lines.push(1_u32 << channel_bit(name.direction, name.number, h2c));
         tested += 1;
-        drop(bed);
+        drop(channel);
     }
     let found = alias(
         &lines,

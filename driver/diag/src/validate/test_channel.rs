@@ -50,7 +50,7 @@ impl TestContext<'_> {
     pub(super) fn any(&self, direction: Direction) -> Result<Option<TestChannel>, TestError> {
         for name in self.channels(direction) {
             match self.take(name) {
-                Ok(Availability::Free(bed)) => return Ok(Some(bed)),
+                Ok(Availability::Free(channel)) => return Ok(Some(channel)),
                 // An engine that does not stop cannot be used; another one may work.
                 Ok(Availability::Busy) | Err(TestError::Stuck { .. }) => {}
                 Err(problem) => return Err(problem),
@@ -64,7 +64,7 @@ impl TestContext<'_> {
         let (mut free, mut busy) = (Vec::new(), Vec::new());
         for name in self.card.info().xdma.channels() {
             match self.take(name)? {
-                Availability::Free(bed) => free.push(bed),
+                Availability::Free(channel) => free.push(channel),
                 Availability::Busy => busy.push(name),
             }
         }
@@ -137,12 +137,12 @@ pub(super) fn record_all() -> ChannelControl {
 }
 
 impl TestChannel {
-    pub(super) fn new(context: &TestContext<'_>, channel: RawChannel) -> Result<Self, TestError> {
-        let name = channel.name();
+    pub(super) fn new(context: &TestContext<'_>, raw: RawChannel) -> Result<Self, TestError> {
+        let name = raw.name();
         let area = context.card.memory().allocate_registered(AREA, 4096)?;
-        let mut bed = Self {
+        let mut channel = Self {
             name,
-            bar: channel.registers().clone(),
+            bar: raw.registers().clone(),
             base: channel_base(name.direction, name.number),
             sgdma: sgdma_base(name.direction, name.number),
             area: Some(area),
@@ -152,16 +152,16 @@ impl TestChannel {
             limit: context.limit(),
             lost: std::rc::Rc::clone(&context.lost),
             backend: Arc::clone(context.card.backend()),
-            channel,
+            channel: raw,
         };
-        bed.stop()?;
-        let (low, high) = bed.address(WRITEBACK).to_low_high();
-        ChannelBlock::POLL_ADDRESS_LOW.write(&bed.bar, bed.base, low)?;
-        ChannelBlock::POLL_ADDRESS_HIGH.write(&bed.bar, bed.base, high)?;
-        bed.enable_interrupt(false)?;
-        bed.set_credit_mode(false)?;
-        SgdmaCommonBlock::HALT_CLEAR.write(&bed.bar, SGDMA_COMMON_BASE, bed.bit())?;
-        Ok(bed)
+        channel.stop()?;
+        let (low, high) = channel.address(WRITEBACK).to_low_high();
+        ChannelBlock::POLL_ADDRESS_LOW.write(&channel.bar, channel.base, low)?;
+        ChannelBlock::POLL_ADDRESS_HIGH.write(&channel.bar, channel.base, high)?;
+        channel.enable_interrupt(false)?;
+        channel.set_credit_mode(false)?;
+        SgdmaCommonBlock::HALT_CLEAR.write(&channel.bar, SGDMA_COMMON_BASE, channel.bit())?;
+        Ok(channel)
     }
 
     pub(super) fn bit(&self) -> PerChannel {

@@ -85,10 +85,7 @@ fn one_channel(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict, 
     let cases = cases(available, granularity(context));
     let mut moved = 0_u64;
     for case in &cases {
-        match name.direction {
-            Direction::H2c => to_card(context, &mut tested, &mut other, (&out, &back), scratch.start, case)?,
-            Direction::C2h => to_host(context, &mut tested, &mut other, (&out, &back), scratch.start, case)?,
-        }
+        move_and_compare(context, &mut tested, &mut other, (&out, &back), scratch.start, case)?;
         moved += case.size as u64;
     }
     let longest = cases.iter().map(|case| case.size).max().unwrap_or(0);
@@ -99,65 +96,40 @@ fn one_channel(context: &TestContext<'_>, name: ChannelName) -> Result<Verdict, 
     )))
 }
 
-/// Returns the expected bytes of card memory at `start`, including guards.
-fn guarded(context: &TestContext<'_>, case: &Case, start: CardAddr) -> Vec<u8> {
-    let mut bytes = vec![GUARD_BYTE; case.size + 2 * GUARD];
-    if let Some(data) = bytes.get_mut(GUARD..GUARD + case.size) {
-        case.pattern.fill(context.options.seed, CardAddr::new(start.get() + GUARD as u64), data);
+/// Moves the data of a case by the channel under test, with guards at its destination, and compares data and guards. The other channel
+/// moves them in the opposite direction.
+fn move_and_compare(
+    context: &TestContext<'_>,
+    tested: &mut TestChannel,
+    other: &mut TestChannel,
+    (out, back): (&HostMemory, &HostMemory),
+    scratch: CardAddr,
+    case: &Case,
+) -> Result<(), TestError> {
+    let start = CardAddr::new(scratch.get() + case.card as u64);
+    let at = CardAddr::new(start.get() + GUARD as u64);
+    let mut expected = vec![GUARD_BYTE; case.size + 2 * GUARD];
+    let guards = expected.clone();
+    let mut data = vec![0; case.size];
+    case.pattern.fill(context.options.seed, at, &mut data);
+    expected.splice(GUARD..GUARD + case.size, data.iter().copied());
+    let mut found = vec![0; expected.len()];
+    match tested.name.direction {
+        Direction::H2c => {
+            write(tested, back, start, &guards)?;
+            out.memory().write(case.host, &data)?;
+            let descriptors = descriptors(out, case.host, at, case.size, case.step);
+            tested.transfer_as(&descriptors, ChainLayout::default(), record_all())?;
+            read(other, back, start, &mut found)?;
+        }
+        Direction::C2h => {
+            write(other, out, at, &data)?;
+            back.memory().write(case.host, &guards)?;
+            let descriptors = descriptors(back, case.host + GUARD, at, case.size, case.step);
+            tested.transfer_as(&descriptors, ChainLayout::default(), record_all())?;
+            back.memory().read(case.host, &mut found)?;
+        }
     }
-    bytes
-}
-
-/// Returns the start of the guarded range of a case.
-const fn place(scratch: CardAddr, case: &Case) -> CardAddr {
-    CardAddr::new(scratch.get() + case.card as u64)
-}
-
-/// Writes to the card by the channel under test, and reads the data and its guards back by another channel.
-fn to_card(
-    context: &TestContext<'_>,
-    tested: &mut TestChannel,
-    other: &mut TestChannel,
-    (out, back): (&HostMemory, &HostMemory),
-    scratch: CardAddr,
-    case: &Case,
-) -> Result<(), TestError> {
-    let start = place(scratch, case);
-    let expected = guarded(context, case, start);
-    write(tested, back, start, &vec![GUARD_BYTE; expected.len()])?;
-    let data = expected.get(GUARD..GUARD + case.size).unwrap_or_default();
-    out.memory().write(case.host, data)?;
-    let at = CardAddr::new(start.get() + GUARD as u64);
-    tested.transfer_as(
-        &descriptors(out, case.host, at, case.size, case.step),
-        ChainLayout::default(),
-        record_all(),
-    )?;
-    let mut found = vec![0; expected.len()];
-    read(other, back, start, &mut found)?;
-    let expected = Expected { bytes: &expected, guard: GUARD, card: start };
-    Ok(compare(|| case.describe(tested.name), &expected, &found)?)
-}
-
-/// Reads from the card by the channel under test, and checks the guards in host memory.
-fn to_host(
-    context: &TestContext<'_>,
-    tested: &mut TestChannel,
-    other: &mut TestChannel,
-    (out, back): (&HostMemory, &HostMemory),
-    scratch: CardAddr,
-    case: &Case,
-) -> Result<(), TestError> {
-    let start = place(scratch, case);
-    let expected = guarded(context, case, start);
-    let data = expected.get(GUARD..GUARD + case.size).unwrap_or_default();
-    let at = CardAddr::new(start.get() + GUARD as u64);
-    write(other, out, at, data)?;
-    back.memory().fill(case.host, expected.len(), GUARD_BYTE)?;
-    let descriptors = descriptors(back, case.host + GUARD, at, case.size, case.step);
-    tested.transfer_as(&descriptors, ChainLayout::default(), record_all())?;
-    let mut found = vec![0; expected.len()];
-    back.memory().read(case.host, &mut found)?;
     let expected = Expected { bytes: &expected, guard: GUARD, card: start };
     Ok(compare(|| case.describe(tested.name), &expected, &found)?)
 }
@@ -166,56 +138,60 @@ fn to_host(
 fn test_all_channels(context: &TestContext<'_>) -> Result<Verdict, TestError> {
     let scratch = context.scratch()?;
     let (out, back) = (context.host()?, context.host()?);
-    let (beds, busy) = context.free()?;
+    let (channels, busy) = context.free()?;
     let (mut h2c, mut c2h): (Vec<TestChannel>, Vec<TestChannel>) =
-        beds.into_iter().partition(|bed| bed.name.direction == Direction::H2c);
+        channels.into_iter().partition(|channel| channel.name.direction == Direction::H2c);
     if h2c.is_empty() || c2h.is_empty() {
         return Ok(skip_reason("every channel of one direction"));
     }
     let (address, _) = granularity(context);
-    let lanes = h2c.len().max(c2h.len());
-    let size = (context.max_transfer_length() / lanes).min(256 << 10) / 256 * 256 / address * address;
-    let place = |lane: usize| CardAddr::new(scratch.start.get() + (lane * size) as u64);
-    let mut expected = vec![0; lanes * size];
-    for (lane, bytes) in expected.chunks_mut(size.max(1)).enumerate() {
-        Pattern::Random.fill(context.options.seed, place(lane), bytes);
+    let parts = h2c.len().max(c2h.len());
+    let size = (context.max_transfer_length() / parts).min(256 << 10) / 256 * 256 / address * address;
+    let address_of = |part: usize| CardAddr::new(scratch.start.get() + (part * size) as u64);
+    let mut expected = vec![0; parts * size];
+    for (part, bytes) in expected.chunks_mut(size.max(1)).enumerate() {
+        Pattern::Random.fill(context.options.seed, address_of(part), bytes);
     }
     out.memory().write(0, &expected)?;
     back.memory().fill(0, expected.len(), GUARD_BYTE)?;
 
-    // One direction may have fewer channels than the other, so lanes are distributed in rounds.
-    for round in 0..lanes.div_ceil(h2c.len()) {
+    // One direction may have fewer channels than the other, so the parts are distributed in rounds.
+    for round in 0..parts.div_ceil(h2c.len()) {
         let first = round * h2c.len();
-        start_all(&mut h2c, first, lanes, |lane| descriptors(&out, lane * size, place(lane), size, 4096))?;
-        h2c.iter_mut().take(lanes - first).try_for_each(TestChannel::finish)?;
+        start_all(&mut h2c, first, parts, |part| {
+            descriptors(&out, part * size, address_of(part), size, 4096)
+        })?;
+        h2c.iter_mut().take(parts - first).try_for_each(TestChannel::finish)?;
     }
-    for round in 0..lanes.div_ceil(c2h.len()) {
+    for round in 0..parts.div_ceil(c2h.len()) {
         let first = round * c2h.len();
         // Sends the same bytes again, so that both directions work at the same time.
-        let again = h2c.len().min(lanes);
-        start_all(&mut h2c, 0, again, |lane| descriptors(&out, lane * size, place(lane), size, 4096))?;
-        start_all(&mut c2h, first, lanes, |lane| descriptors(&back, lane * size, place(lane), size, 4096))?;
-        c2h.iter_mut().take(lanes - first).try_for_each(TestChannel::finish)?;
+        let again = h2c.len().min(parts);
+        start_all(&mut h2c, 0, again, |part| descriptors(&out, part * size, address_of(part), size, 4096))?;
+        start_all(&mut c2h, first, parts, |part| {
+            descriptors(&back, part * size, address_of(part), size, 4096)
+        })?;
+        c2h.iter_mut().take(parts - first).try_for_each(TestChannel::finish)?;
         h2c.iter_mut().take(again).try_for_each(TestChannel::finish)?;
     }
     let mut found = vec![0; expected.len()];
     back.memory().read(0, &mut found)?;
-    let names: Vec<ChannelName> = h2c.iter().chain(&c2h).map(|bed| bed.name).collect();
+    let names: Vec<ChannelName> = h2c.iter().chain(&c2h).map(|channel| channel.name).collect();
     let expected = Expected { bytes: &expected, guard: 0, card: scratch.start };
     compare(|| format!("{} at once", list(&names)), &expected, &found)?;
     Ok(Verdict::pass(format!("{} at once, {size} bytes each{}", list(&names), skipped_channels(&busy))))
 }
 
-/// Starts the lanes from `first`, as many as there are channels.
+/// Starts a transfer of one part on each channel, from part `first` on.
 fn start_all(
-    beds: &mut [TestChannel],
+    channels: &mut [TestChannel],
     first: usize,
-    lanes: usize,
+    parts: usize,
     descriptors: impl Fn(usize) -> Vec<super::test_channel::DescriptorSpec>,
 ) -> Result<(), TestError> {
-    for (bed, lane) in beds.iter_mut().zip(first..lanes) {
-        let post = bed.write(&descriptors(lane), ChainLayout::default())?;
-        bed.start(post, record_all())?;
+    for (channel, part) in channels.iter_mut().zip(first..parts) {
+        let post = channel.write(&descriptors(part), ChainLayout::default())?;
+        channel.start(post, record_all())?;
     }
     Ok(())
 }
