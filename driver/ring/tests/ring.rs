@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use fpga_registers::xdma::{Descriptor, Direction, descriptor};
 use fpga_registers::{CardAddr, Iova};
 use fpga_ring::ring::{
-    CardSide, CompletionPolicy, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH,
-    RefusalReason, Request, Ring, RingConfig, RingConfigError, Run, Token, WithdrawError,
+    CardSide, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH, RefusalReason, Request, Ring,
+    RingConfig, RingConfigError, Run, Token, WithdrawError,
 };
 use proptest::prelude::*;
 
@@ -104,24 +104,6 @@ fn submit(ring: &mut Ring<u32>, list: &[(u64, u64)], payload: u32) -> Result<(),
             Err(refusal.reason)
         }
     }
-}
-
-#[test]
-fn ring_contiguous_buffer_uses_one_descriptor() {
-    let config = config(8);
-    let mut ring = Ring::new(config).unwrap();
-    let mut memory = Memory::new(&config);
-    submit(&mut ring, &[(0x1000, 0x1000), (0x2000, 0x10_0000)], 1).unwrap();
-    let run = ring.start_run(&mut memory).unwrap();
-    assert_eq!((run.descriptors, run.adjacent, run.first), (1, 0, config.base));
-    let done = execute(&mut memory, run);
-    assert_eq!(done[0].length(), 0x10_1000);
-    assert_eq!(done[0].host_address(Direction::H2c), Iova::new(0x1000));
-    assert_eq!(done[0].card_address(Direction::H2c), CardAddr::new(0x8000));
-    assert_eq!(ring.complete_writeback(1), Ok(1));
-    let completion = ring.poll_completion().unwrap();
-    assert_eq!((completion.payload, completion.length, completion.descriptors), (Some(1), 0x10_1000, 1));
-    assert_eq!(ring.poll_completion(), None);
 }
 
 #[test]
@@ -224,37 +206,6 @@ fn quirk_1_ring_long_descriptors_use_one_short_block() {
     }
     assert_eq!(lengths, [30, 10]);
     assert_eq!(std::iter::from_fn(|| ring.poll_completion()).count(), 40);
-}
-
-#[test]
-fn ring_stream_descriptors_carry_eop_and_writeback_address() {
-    let mut out = config(8);
-    out.card_side = CardSide::StreamOut { beat: 64 };
-    out.report = CompletionPolicy::EachOperation;
-    let mut ring = Ring::new(out).unwrap();
-    let mut memory = Memory::new(&out);
-    submit(&mut ring, &[(0, 64), (0x1000, 64)], 0).unwrap();
-    submit(&mut ring, &[(0x2000, 64)], 0).unwrap();
-    let run = ring.start_run(&mut memory).unwrap();
-    let done = execute(&mut memory, run);
-    let flags: Vec<_> = done.iter().map(|d| (d.control().eop(), d.control().completed())).collect();
-    assert_eq!(flags, [(false, false), (true, true), (true, true)]);
-    let refused = submit(&mut ring, &[(0, 65), (0x1000, 64)], 0).unwrap_err();
-    assert_eq!(refused, RefusalReason::PartialBeat { length: 65, beat: 64 });
-    // Touching ranges are one part, and the last part may have any length.
-    assert!(submit(&mut ring, &[(0, 65), (65, 63), (0x1000, 1)], 0).is_ok());
-    assert_eq!(ring.free_entries(), 8 - 3 - 2);
-
-    let mut incoming = RingConfig::new(Direction::C2h, Iova::new(0x10_0000), 8);
-    incoming.card_side = CardSide::StreamIn { writebacks: Iova::new(0x20_0000) };
-    let mut ring = Ring::new(incoming).unwrap();
-    let mut memory = Memory::new(&incoming);
-    submit(&mut ring, &[(0x5000, 64)], 0).unwrap();
-    submit(&mut ring, &[(0x6000, 64)], 0).unwrap();
-    let run = ring.start_run(&mut memory).unwrap();
-    let done = execute(&mut memory, run);
-    assert_eq!(done[1].writeback_address(), Iova::new(0x20_0020));
-    assert_eq!(done[1].host_address(Direction::C2h), Iova::new(0x6000));
 }
 
 #[test]

@@ -274,34 +274,6 @@ fn reap(ring: &mut Ring<u32>, open: &mut VecDeque<Expected>, executed: &mut VecD
 }
 
 #[test]
-fn ring_credit_mode_reports_once_per_batch() {
-    let config = config(8, 0);
-    let mut ring = Ring::<()>::new(config).unwrap();
-    let mut engine = Engine::new(&config);
-    let host = |n: u64| HostRange::new(Iova::new(n << 16), 64);
-    for n in 0..3 {
-        ring.submit_without_payload(host(n), CardAddr::new(n)).unwrap();
-    }
-    let first = ring.post_credits(&mut engine).unwrap();
-    assert_eq!((first.credits, first.start.unwrap().adjacent), (3, 7));
-    engine.doorbell(first);
-    for n in 3..5 {
-        ring.submit_without_payload(host(n), CardAddr::new(n)).unwrap();
-    }
-    let second = ring.post_credits(&mut engine).unwrap();
-    assert_eq!((second.credits, second.start), (2, None));
-    engine.doorbell(second);
-    assert_eq!(ring.post_credits(&mut engine), None);
-    assert_eq!(ring.start_run(&mut engine), None, "no batch run inside a circular ring");
-    while engine.fetch() {}
-    let reports: Vec<_> = std::iter::from_fn(|| engine.execute()).map(|(.., reports)| reports).collect();
-    assert_eq!(reports, [false, false, true, false, true]);
-    assert_eq!(ring.complete_writeback(5), Ok(5));
-    assert_eq!(ring.pop_without_payload(), 5);
-    assert!(ring.is_open() && !ring.is_running());
-}
-
-#[test]
 fn ring_credit_mode_count_wraps_at_24_bits() {
     let config = config(1 << 10, 0);
     let mut ring = Ring::<()>::new(config).unwrap();

@@ -14,10 +14,10 @@ struct Board {
     link: (u8, u8),
     width: u16,
     channels: (u8, u8),
-    /// Index, role, size in bytes, address bits.
-    bars: &'static [(u8, BarRole, u64, u8)],
     vectors: u16,
     memory: (u64, u64),
+    /// Index, role, size in bytes, address bits.
+    bars: &'static [(u8, BarRole, u64, u8)],
 }
 
 const KIB: u64 = 1 << 10;
@@ -25,120 +25,40 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const DMA_SIZE: u64 = 64 * KIB;
 
-const BOARDS: [Board; 10] = [
-    Board {
-        name: "default",
-        device: 0x903F,
-        link: (3, 16),
-        width: 512,
-        channels: (4, 4),
-        bars: &[
-            (0, BarRole::User, 64 * KIB, 32),
-            (1, BarRole::Dma, DMA_SIZE, 32),
-            (2, BarRole::Bypass, 64 * MIB, 64),
-        ],
-        vectors: 32,
-        memory: (0, 8 * GIB),
-    },
-    Board {
-        name: "us-plus-x16",
-        device: 0x903F,
-        link: (3, 16),
-        width: 512,
-        channels: (4, 4),
-        bars: &[
-            (0, BarRole::User, MIB, 64),
-            (2, BarRole::Dma, DMA_SIZE, 64),
-            (4, BarRole::Bypass, 256 * MIB, 64),
-        ],
-        vectors: 32,
-        memory: (0, 64 * GIB),
-    },
-    Board {
-        name: "us-plus-x16-no-bypass",
-        device: 0x903F,
-        link: (3, 16),
-        width: 512,
-        channels: (4, 4),
-        bars: &[(0, BarRole::User, MIB, 32), (1, BarRole::Dma, DMA_SIZE, 32)],
-        vectors: 24,
-        memory: (0, 8 * GIB),
-    },
-    Board {
-        name: "us-x8",
-        device: 0x8038,
-        link: (3, 8),
-        width: 256,
-        channels: (2, 2),
-        bars: &[(0, BarRole::User, MIB, 32), (1, BarRole::Dma, DMA_SIZE, 32)],
-        vectors: 20,
-        memory: (0, 2 * GIB),
-    },
-    Board {
-        name: "7-series-gen3-x8",
-        device: 0x7038,
-        link: (3, 8),
-        width: 256,
-        channels: (2, 2),
-        bars: &[(0, BarRole::Dma, DMA_SIZE, 64), (2, BarRole::Bypass, 8 * GIB, 64)],
-        vectors: 20,
-        memory: (0, 8 * GIB),
-    },
-    Board {
-        name: "7-series-gen2-x8",
-        device: 0x7028,
-        link: (2, 8),
-        width: 128,
-        channels: (1, 1),
-        bars: &[
-            (0, BarRole::User, 64 * KIB, 32),
-            (1, BarRole::Dma, DMA_SIZE, 32),
-            (2, BarRole::Bypass, 16 * MIB, 32),
-        ],
-        vectors: 18,
-        memory: (2 * GIB, GIB),
-    },
-    Board {
-        name: "artix-x4",
-        device: 0x7024,
-        link: (2, 4),
-        width: 64,
-        channels: (1, 1),
-        bars: &[(0, BarRole::Dma, DMA_SIZE, 32)],
-        vectors: 0,
-        memory: (0, GIB),
-    },
-    Board {
-        name: "artix-x1",
-        device: 0x7021,
-        link: (2, 1),
-        width: 64,
-        channels: (1, 1),
-        bars: &[(0, BarRole::Dma, DMA_SIZE, 32)],
-        vectors: 0,
-        memory: (0, 128 * KIB),
-    },
-    Board {
-        name: "us-plus-x8-stream",
-        device: 0x9038,
-        link: (3, 8),
-        width: 256,
-        channels: (2, 2),
-        bars: &[(0, BarRole::Dma, DMA_SIZE, 64)],
-        vectors: 20,
-        memory: STREAM,
-    },
-    Board {
-        name: "us-plus-x8-source",
-        device: 0x9038,
-        link: (3, 8),
-        width: 256,
-        channels: (1, 2),
-        bars: &[(0, BarRole::Dma, DMA_SIZE, 64)],
-        vectors: 20,
-        memory: STREAM,
-    },
-];
+/// Builds a row of the table. `numbers`: device id, data width in bits, interrupt vectors.
+const fn board(
+    name: &'static str,
+    [device, width, vectors]: [u16; 3],
+    link: (u8, u8),
+    channels: (u8, u8),
+    memory: (u64, u64),
+    bars: &'static [(u8, BarRole, u64, u8)],
+) -> Board {
+    Board { name, device, link, width, channels, vectors, memory, bars }
+}
+
+#[rustfmt::skip]
+const BOARDS: [Board; 10] = {
+    use BarRole::{Bypass, Dma, User};
+    [
+        board("default", [0x903F, 512, 32], (3, 16), (4, 4), (0, 8 * GIB),
+            &[(0, User, 64 * KIB, 32), (1, Dma, DMA_SIZE, 32), (2, Bypass, 64 * MIB, 64)]),
+        board("us-plus-x16", [0x903F, 512, 32], (3, 16), (4, 4), (0, 64 * GIB),
+            &[(0, User, MIB, 64), (2, Dma, DMA_SIZE, 64), (4, Bypass, 256 * MIB, 64)]),
+        board("us-plus-x16-no-bypass", [0x903F, 512, 24], (3, 16), (4, 4), (0, 8 * GIB),
+            &[(0, User, MIB, 32), (1, Dma, DMA_SIZE, 32)]),
+        board("us-x8", [0x8038, 256, 20], (3, 8), (2, 2), (0, 2 * GIB),
+            &[(0, User, MIB, 32), (1, Dma, DMA_SIZE, 32)]),
+        board("7-series-gen3-x8", [0x7038, 256, 20], (3, 8), (2, 2), (0, 8 * GIB),
+            &[(0, Dma, DMA_SIZE, 64), (2, Bypass, 8 * GIB, 64)]),
+        board("7-series-gen2-x8", [0x7028, 128, 18], (2, 8), (1, 1), (2 * GIB, GIB),
+            &[(0, User, 64 * KIB, 32), (1, Dma, DMA_SIZE, 32), (2, Bypass, 16 * MIB, 32)]),
+        board("artix-x4", [0x7024, 64, 0], (2, 4), (1, 1), (0, GIB), &[(0, Dma, DMA_SIZE, 32)]),
+        board("artix-x1", [0x7021, 64, 0], (2, 1), (1, 1), (0, 128 * KIB), &[(0, Dma, DMA_SIZE, 32)]),
+        board("us-plus-x8-stream", [0x9038, 256, 20], (3, 8), (2, 2), STREAM, &[(0, Dma, DMA_SIZE, 64)]),
+        board("us-plus-x8-source", [0x9038, 256, 20], (3, 8), (1, 2), STREAM, &[(0, Dma, DMA_SIZE, 64)]),
+    ]
+};
 
 /// Channels of an AXI4-Stream build do not access memory.
 const STREAM: (u64, u64) = (0, 0);
@@ -276,8 +196,12 @@ fn boards_registers_match_description() {
                 let word = testbed.read(dma, base + 0x100 * channel);
                 let stream = if board.memory == STREAM { 1 << 15 } else { 0 };
                 let expected = 0x1FC0_0006 | (base as u32) << 4 | stream | (channel as u32) << 8;
-                let there = channel < u64::from(count);
-                assert_eq!(word, if there { expected } else { 0 }, "{name}: channel {channel} at {base:#x}");
+                let present = channel < u64::from(count);
+                assert_eq!(
+                    word,
+                    if present { expected } else { 0 },
+                    "{name}: channel {channel} at {base:#x}"
+                );
             }
         }
         for (index, role, ..) in board.bars {

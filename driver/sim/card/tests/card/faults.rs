@@ -3,17 +3,12 @@
 
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK, chain};
-use fpga_card::fault_plan::{ChannelName, FaultsDescription, Opportunity};
+use fpga_card::fault_plan::{FaultsDescription, Opportunity};
 use fpga_card::{
     CardDescription, DescriptionError, ErrorMessage, FaultKind, FaultPlan, InjectedFault, PlannedFault,
 };
 use fpga_protocol::time::Nanos;
-use fpga_registers::xdma::Direction;
-use fpga_registers::xdma::channel::StatusError;
 use std::path::Path;
-
-/// Enables recording of every status bit.
-const START_ALL: u32 = 0x00FF_FE7F;
 
 fn parse(faults: &str) -> Result<CardDescription, DescriptionError> {
     let text = format!("schema_version: 3\nmemory: {{ size: 0x4000000 }}\nfaults:\n{faults}");
@@ -153,54 +148,6 @@ fn fault_writebacks_missing_or_torn() {
 }
 
 #[test]
-fn fault_every_status_bit_in_both_directions() {
-    for direction in [Direction::H2c, Direction::C2h] {
-        for error in StatusError::all(direction) {
-            for recorded in [true, false] {
-                let (name, base) = match direction {
-                    Direction::H2c => (ChannelName::H2c(0), H2C0),
-                    Direction::C2h => (ChannelName::C2h(0), C2H0),
-                };
-                let mut testbed = CardTestbed::new();
-                let fault = InjectedFault::StatusError { channel: Some(name), error: *error };
-                testbed.card.set_fault_plan(&plan([PlannedFault::new(fault).after(1)]));
-                for index in 0..3 {
-                    let at = DESCRIPTORS + 32 * index;
-                    let control = MAGIC | if index == 2 { STOP } else { 0 };
-                    let (source, destination) = if base == H2C0 { (DATA, 0) } else { (0, DATA) };
-                    testbed.host.descriptor(at, control, 64, source, destination, at + 32);
-                }
-                testbed.write(DMA, base + 0x88, WRITEBACK as u32);
-                let gate = 1_u32 << error.bit();
-                let start = if recorded { START_ALL } else { START_ALL & !gate } | 1 << 26;
-                testbed.start(base, DESCRIPTORS, 0, start);
-                testbed.run();
-                let (status, count) = (testbed.read(DMA, base + 0x40), testbed.read(DMA, base + 0x48));
-                if recorded {
-                    assert_eq!((status, count), (gate, 1), "{error:?}: stops at the second descriptor");
-                    assert_eq!(testbed.host.get_word(WRITEBACK), 1 << 31 | 1, "{error:?}");
-                } else if error.bit() <= 5 {
-                    assert_eq!((status, count), (0, 1), "{error:?}: stops, whether or not it is recorded");
-                } else {
-                    assert_eq!(
-                        (status, count),
-                        (0b10, 3),
-                        "{error:?}: neither recorded nor a reason to stop"
-                    );
-                }
-                let struck: Vec<_> = testbed.card.fault_progress().map(|(_, struck)| struck).collect();
-                assert_eq!(struck, [1]);
-                // The channel works again.
-                testbed.write(DMA, base + 0x0C, 1);
-                testbed.start(base, DESCRIPTORS, 0, START_ALL);
-                testbed.run();
-                assert_eq!(testbed.read(DMA, base + 0x48), 3);
-            }
-        }
-    }
-}
-
-#[test]
 fn fault_host_refuses_fetch_and_data() {
     let mut testbed =
         with("    - { fault: refused_fetch, skip: 1 }\n    - { fault: refused_data, channel: c2h0 }");
@@ -223,56 +170,6 @@ fn fault_host_refuses_fetch_and_data() {
     run(&mut testbed, 2, START_INTERRUPT);
     assert_eq!((testbed.read(DMA, 0x40), testbed.read(DMA, 0x48)), (1 << 9, 0));
     assert_eq!(testbed.memory(0, 64), [0; 64]);
-}
-
-#[test]
-fn fault_registers_read_all_ones_from_chosen_access() {
-    for fault in ["all_ones", "surprise_removal"] {
-        for skip in 0..12 {
-            let mut testbed = CardTestbed::with(
-                parse(&format!("  list: [{{ fault: {fault}, skip: {skip} }}]\n")).expect("a plan"),
-            );
-            for access in 0..12 {
-                let value = testbed.read(DMA, 0x2000);
-                assert_eq!(value == u32::MAX, access >= skip, "{fault} at {skip}, access {access}");
-            }
-            testbed.write(DMA, 0x90, 6);
-            testbed.run();
-            let mut ids = [0; 4];
-            testbed.card.config_read(0, &mut ids);
-            assert_eq!(u32::from_le_bytes(ids) == u32::MAX, fault == "surprise_removal");
-            testbed.card.reset();
-            testbed.card.set_command(true, true);
-            assert_eq!(testbed.card.is_removed(), fault == "surprise_removal");
-            let back = testbed.read(DMA, 0x2000);
-            assert_eq!(
-                back == u32::MAX,
-                fault == "surprise_removal",
-                "only a reset of a card that is there helps"
-            );
-            testbed.card.replug();
-            testbed.card.set_command(true, true);
-            assert_eq!((testbed.read(DMA, 0x2000), testbed.read(DMA, 0x90)), (0x1FC2_0006, 0));
-        }
-    }
-}
-
-#[test]
-fn fault_reset_or_removal_during_run() {
-    for (fault, gone) in [("reset", false), ("surprise_removal", true)] {
-        let mut testbed = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: 2 }}"));
-        testbed.host.put(DATA, &[5; 64]);
-        run(&mut testbed, 8, START_INTERRUPT);
-        assert_eq!(testbed.read(DMA, 0x48), u32::MAX, "decoding is off, or the card is removed");
-        assert_eq!(testbed.card.counters().descriptors, 3);
-        assert_eq!(testbed.card.is_removed(), gone);
-        if !gone {
-            testbed.card.set_command(true, true);
-            assert_eq!((testbed.read(DMA, 0x48), testbed.read(DMA, 0x40)), (0, 0));
-            assert_eq!(testbed.memory(0x200, 64), [5; 64], "memory stays");
-        }
-        assert!(!testbed.step());
-    }
 }
 
 /// Bursts, as a card with its own thread does them, inject the fault at the same descriptor as single steps.
@@ -350,112 +247,6 @@ fn fault_link_error_is_reported() {
         testbed.card.config_read(0x104, &mut status);
         assert_eq!(u32::from_le_bytes(status), 1 << 18 | 1 << 12);
     }
-}
-
-#[test]
-fn fault_every_cdma_error() {
-    for (error, bit) in
-        [("internal", 4), ("slave", 5), ("decode", 6), ("sg_internal", 8), ("sg_slave", 9), ("sg_decode", 10)]
-    {
-        let mut testbed = with(&format!("    - {{ fault: cdma_error, error: {error} }}"));
-        let scattered = error.starts_with("sg_");
-        if scattered {
-            for (word, value) in [0x4040_u32, 0, 0, 0, 0x1000, 0, 64, 0].into_iter().enumerate() {
-                testbed.poke(0x4000 + 4 * word as u64, &value.to_le_bytes());
-            }
-            for (at, value) in
-                [(0x1000, 1 << 3), (0x1008, 0x4000), (0x100C, 0), (0x1010, 0x4000), (0x1014, 0)]
-            {
-                testbed.write(USER, at, value);
-            }
-        } else {
-            for (at, value) in [(0x1018, 0), (0x101C, 0), (0x1020, 0x1000), (0x1024, 0), (0x1028, 64)] {
-                testbed.write(USER, at, value);
-            }
-        }
-        testbed.run();
-        assert_eq!(testbed.read(USER, 0x1004) & 0x0000_4770, 1 << bit | 1 << 14, "{error}");
-    }
-}
-
-/// The second chunk of a copy gets no answer: the first chunk has arrived, and only a reset of the card ends the copy.
-#[test]
-fn fault_cdma_stall_is_busy_until_card_reset() {
-    const CHUNK_BYTES: u32 = 64 << 10;
-    let mut testbed = with("    - { fault: cdma_stall, skip: 1 }");
-    let (from, to) = (0, 4 * CHUNK_BYTES);
-    testbed.poke(0, &[7; 2 * CHUNK_BYTES as usize]);
-    let copy = |testbed: &mut CardTestbed| {
-        for (at, value) in [(0x1018, from), (0x101C, 0), (0x1020, to), (0x1024, 0), (0x1028, 2 * CHUNK_BYTES)]
-        {
-            testbed.write(USER, at, value);
-        }
-        testbed.run();
-    };
-    copy(&mut testbed);
-    // Bits 1 (idle), 4 to 6 and 8 to 10 (errors), 12 to 14 (interrupts) of the status register.
-    assert_eq!(testbed.read(USER, 0x1004) & 0x7772, 0, "neither idle nor failed");
-    let moved = testbed.memory(to.into(), 2 * CHUNK_BYTES as usize);
-    assert_eq!((moved[CHUNK_BYTES as usize - 1], moved[CHUNK_BYTES as usize]), (7, 0));
-    assert!(testbed.card.faults().iter().any(|fault| fault.kind == FaultKind::AxiSilent));
-    testbed.write(USER, 0x1000, 1 << 2);
-    testbed.run();
-    assert_eq!(testbed.read(USER, 0x1000) & 1 << 2, 1 << 2, "its own reset does not end");
-    testbed.card.reset();
-    testbed.card.set_command(true, true);
-    copy(&mut testbed);
-    assert_eq!(testbed.read(USER, 0x1004) & 0x1772, 1 << 1 | 1 << 12, "idle, and done");
-}
-
-/// Sends a packet of 100 bytes through the loopback of a stream build, into two descriptors of 64 bytes. Returns the metadata of both, and
-/// the received data.
-fn stream(testbed: &mut CardTestbed) -> ([u32; 4], Vec<u8>) {
-    let (metadata, target, ring) = (WRITEBACK + 0x1000, DATA + 0x2000, DESCRIPTORS + 0x1000);
-    testbed.host.put(metadata, &[0; 64]);
-    testbed.host.put(target, &[0; 128]);
-    testbed.host.put(DATA, &[7; 100]);
-    testbed.host.descriptor(DESCRIPTORS, MAGIC | STOP | 0x10, 100, DATA, 0, 0);
-    for index in 0..2 {
-        let control = MAGIC | if index == 1 { STOP } else { 0 };
-        let at = ring + 32 * index;
-        testbed.host.descriptor(at, control, 64, metadata + 32 * index, target + 64 * index, at + 32);
-    }
-    for base in [H2C0, C2H0] {
-        testbed.write(DMA, base + 0x0C, 1);
-    }
-    testbed.start(C2H0, ring, 0, START_INTERRUPT);
-    testbed.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
-    testbed.run();
-    let words = [0, 4, 32, 36].map(|offset| testbed.host.get_word(metadata + offset));
-    (words, testbed.host.get(target, 128))
-}
-
-#[test]
-fn fault_stream_metadata_wrong_and_packet_endless() {
-    let run = |fault: &str| {
-        let text = format!("  list:\n    - {{ fault: {fault} }}\nxdma: {{ stream: true }}\n");
-        let mut testbed = CardTestbed::with(parse(&text).expect("a plan"));
-        let (words, bytes) = stream(&mut testbed);
-        (words, bytes, testbed)
-    };
-    let whole = [0x52B4_0000, 64, 0x52B4_0001, 36];
-    assert_eq!(run("stall, channel: h2c3").0, whole, "nothing that concerns these channels");
-    assert_eq!(run("missing_metadata").0, [0, 0, 0x52B4_0001, 36]);
-    assert_eq!(run("torn_metadata, skip: 1").0, [0x52B4_0000, 64, 0x52B4_0001, 0]);
-    assert_eq!(run("wrong_metadata, channel: c2h0, words: [1, 2]").0, [1, 2, 0x52B4_0001, 36]);
-    let (words, bytes, mut testbed) = run("lost_packet_end, channel: c2h0, times: null");
-    assert_eq!(words, [0x52B4_0000, 64, 0, 0], "the second descriptor waits for more");
-    assert_eq!(bytes[..100], [7; 100]);
-    assert_eq!(testbed.read(DMA, C2H0 + 0x40) & 1, 1, "busy");
-    assert_eq!(testbed.card.push_stream(0, &[9; 28], true), 28);
-    testbed.run();
-    assert_eq!(testbed.host.get_word(WRITEBACK + 0x1020), 0x52B4_0000, "full, and still no end");
-    let (words, bytes, _) = run("refused_data, channel: c2h0");
-    assert_eq!((words, &bytes[..64]), (whole, &[0; 64][..]), "lost without a trace in the metadata");
-    let (words, _, mut testbed) = run("refused_data, channel: h2c0");
-    assert_eq!((words, testbed.read(DMA, 0x40)), ([0; 4], 1 << 9));
-    let (words, _, mut testbed) = run("stall, channel: c2h0");
-    assert_eq!((words, testbed.read(DMA, C2H0 + 0x40)), ([0; 4], 1));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use fpga_card::description::DEFAULT_CARD_FILE;
-use fpga_card::{AccessLog, AccessTarget, BarRole, Card, CardDescription, DescriptionError, NoHost, Problem};
+use fpga_card::{AccessLog, AccessTarget, Card, CardDescription, DescriptionError, NoHost, Problem};
 use fpga_registers::catalog::{self, CardLayout};
 use fpga_registers::{AccessKind, BarOffset, CardAddr};
 use std::path::Path;
@@ -82,79 +82,6 @@ fn description_invalid_value_is_located() {
 }
 
 #[test]
-fn function_header_matches_description() {
-    let mut card = Card::new(small()).unwrap();
-    assert_eq!(word(&mut card, 0x00), 0x903F_10EE);
-    assert_eq!(word(&mut card, 0x04), 0x0010_0000, "capability list; everything off");
-    assert_eq!(word(&mut card, 0x08), 0x0580_0000);
-    assert_eq!(word(&mut card, 0x0C) >> 16 & 0x7F, 0, "type 0");
-    assert_eq!(word(&mut card, 0x2C), 0x4E49_10EE);
-    assert_eq!(word(&mut card, 0x30), 0, "no ROM");
-    let mut seen = Vec::new();
-    let mut at = (word(&mut card, 0x34) & 0xFF) as u16;
-    while at != 0 {
-        let head = word(&mut card, at);
-        seen.push((head & 0xFF) as u8);
-        at = (head >> 8 & 0xFF) as u16;
-        assert!(seen.len() < 10);
-    }
-    assert_eq!(seen, [0x01, 0x05, 0x11, 0x10], "PM, MSI, MSI-X, PCIe");
-    assert_eq!(word(&mut card, 0x60) >> 16, 31, "32 vectors");
-    assert_eq!(word(&mut card, 0x64), 0x8001, "table in BAR 1");
-    assert_eq!(word(&mut card, 0x68), 0x8FE1);
-    assert_eq!(word(&mut card, 0x74) & 1 << 28, 0, "FLReset-");
-    assert_eq!(word(&mut card, 0x80) >> 16, 0x1103, "link status: x16, 8 GT/s, slot clock");
-    assert_eq!(word(&mut card, 0x100), 0x1502_0001, "error reporting");
-}
-
-#[test]
-fn function_bars_are_sized_by_ones() {
-    let mut card = Card::new(small()).unwrap();
-    for at in (0x10..0x28).step_by(4) {
-        card.config_write(at, &[0xFF; 4]);
-    }
-    let sizes: Vec<_> = (0x10..0x28).step_by(4).map(|at| word(&mut card, at)).collect();
-    assert_eq!(sizes, [0xFFFF_0000, 0xFFFF_0000, 0xFC00_000C, 0xFFFF_FFFF, 0, 0]);
-    // Byte by byte, as some firmware does.
-    for byte in 0..4 {
-        card.config_write(0x10 + byte, &[0x12]);
-    }
-    assert_eq!(word(&mut card, 0x10), 0x1212_0000);
-    let mut byte = [0];
-    card.config_read(0x13, &mut byte);
-    assert_eq!(byte, [0x12]);
-    let mut past = [0; 8];
-    card.config_read(0xFFC, &mut past);
-    assert_eq!(past, [0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]);
-    let wide = parse(
-        "schema_version: 1\nbars: { user: { size: 65536, width: 64 }, dma: { size: 65536, width: 64 }, bypass: null }\n",
-    );
-    let roles: Vec<_> =
-        Card::new(wide.unwrap()).unwrap().bars().iter().map(|bar| (bar.index, bar.role)).collect();
-    assert_eq!(roles, [(0, BarRole::User), (2, BarRole::Dma)]);
-}
-
-#[test]
-fn function_only_implemented_bits_are_writable() {
-    let mut card = Card::new(small()).unwrap();
-    card.config_write(0x00, &[0xFF; 16]);
-    assert_eq!(word(&mut card, 0x00), 0x903F_10EE);
-    assert_eq!(word(&mut card, 0x04) & 0xFFFF, 0x0546);
-    card.config_write(0x78, &0xFFFF_u16.to_le_bytes());
-    assert_eq!(word(&mut card, 0x78) & 0xFFFF, 0x79FF, "no function-level reset");
-    let mut testbed = CardTestbed::new();
-    assert_eq!(testbed.read(DMA, 0x300C), 2, "512-byte read requests");
-    testbed.card.config_write(0x78, &0x5830_u16.to_le_bytes());
-    assert_eq!((testbed.read(DMA, 0x3008), testbed.read(DMA, 0x300C)), (1, 5), "as the kernel set them");
-    testbed.card.config_write(0x78, &0x58B0_u16.to_le_bytes());
-    assert_eq!(testbed.read(DMA, 0x3008), 2, "no more than the function can do");
-    testbed.card.config_write(0x44, &[3]);
-    assert_eq!(testbed.read(DMA, 0x3000), u32::MAX, "no answer in D3hot");
-    testbed.card.config_write(0x44, &[0]);
-    assert_eq!(testbed.read(DMA, 0x3000), 0x1FC3_0006);
-}
-
-#[test]
 fn function_without_memory_decoding_reads_all_ones() {
     let mut testbed = CardTestbed::new();
     testbed.card.set_command(false, true);
@@ -164,22 +91,6 @@ fn function_without_memory_decoding_reads_all_ones() {
     assert_eq!(testbed.read(DMA, 0x301C), 1, "the write was lost");
     assert_eq!(testbed.read(5, 0), u32::MAX, "no such BAR");
     assert_eq!(testbed.read(DMA, 0x1_0000), u32::MAX, "beyond the BAR");
-}
-
-#[test]
-fn function_bypass_bar_is_card_memory() {
-    let mut description = small();
-    if let Some(bypass) = &mut description.bars.bypass {
-        bypass.size = 1 << 20;
-        bypass.card_address = 3 << 20;
-    }
-    let mut testbed = CardTestbed::with(description);
-    let data = pattern(1001, 8);
-    testbed.card.bar_write(BYPASS, 0x123, &data, &mut testbed.host);
-    assert_eq!(testbed.memory((3 << 20) + 0x123, 1001), data);
-    let mut back = vec![0; 1001];
-    testbed.card.bar_read(BYPASS, 0x123, &mut back);
-    assert_eq!(back, data);
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Permanent faults of real cards, as registers show them.
 
 use crate::support::*;
-use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, chain};
-use fpga_card::description::{QuirksDescription, RangeDescription};
+use crate::xdma::{DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, chain};
+use fpga_card::description::QuirksDescription;
 use fpga_card::{FaultKind, Unit};
-use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
 fn with(set: impl FnOnce(&mut QuirksDescription)) -> CardTestbed {
@@ -96,85 +95,6 @@ fn quirk_silent_user_bar() {
     testbed.run();
     assert!(testbed.card.faults().is_empty(), "posted writes vanish without a trace");
     assert_eq!(testbed.read(DMA, 0x2000), 0x1FC2_0006, "the DMA BAR works");
-}
-
-#[test]
-fn quirk_silent_slave_hangs_channel_until_reset() {
-    for (base, enable) in [(H2C0, 1 << 14), (C2H0, 1 << 9)] {
-        let mut testbed = CardTestbed::new();
-        testbed.host.put(DATA, &[0x77; 256]);
-        testbed.card.silence(CardAddr::new(0x8000), 0x100);
-        // The first descriptor is good, the second accesses the range, the third is never executed.
-        for (index, card) in [(0_u64, 0), (1, 0x8000 - 64), (2, 0x100)] {
-            let (source, destination) = if base == H2C0 { (DATA, card) } else { (card, DATA) };
-            let at = DESCRIPTORS + 32 * index;
-            testbed.host.descriptor(at, MAGIC, 128, source, destination, at + 32);
-        }
-        testbed.start(base, DESCRIPTORS, 2, START_POLL | 0x1F << 14 | enable);
-        testbed.run();
-        assert_eq!(testbed.read(DMA, base + 0x48), 1);
-        assert_eq!(testbed.read(DMA, base + 0x40), 1, "busy, and no error bit");
-        assert_eq!(last_fault(&testbed).0, FaultKind::AxiSilent);
-        assert_eq!(last_fault(&testbed).2, 0x8000);
-        if base == H2C0 {
-            assert_eq!(testbed.memory(0x8000 - 64, 64), [0x77; 64], "data before the range arrived");
-        }
-        testbed.write(DMA, base + 0x0C, 1);
-        testbed.run();
-        assert_eq!(testbed.read(DMA, base + 0x40), 1, "clearing run does not help");
-        testbed.card.silence(CardAddr::ZERO, 0);
-        testbed.write(DMA, base + 0x08, 1);
-        assert_eq!(
-            testbed.card.work(Nanos::ZERO, &mut testbed.host, 100),
-            0,
-            "nor does an answer that comes too late"
-        );
-        assert_eq!(testbed.read(DMA, base + 0x40), 1);
-        // Other channels continue.
-        chain(&mut testbed, &[64], STOP);
-        testbed.start(H2C0 + 0x100, DESCRIPTORS, 0, START_POLL);
-        testbed.run();
-        assert_eq!(testbed.read(DMA, 0x148), 1);
-        testbed.card.reset();
-        testbed.card.set_command(true, true);
-        assert_eq!(testbed.read(DMA, base + 0x40), 0);
-        testbed.start(H2C0, DESCRIPTORS, 0, START_POLL);
-        testbed.run();
-        assert_eq!(testbed.read(DMA, 0x48), 1, "a reset ends it");
-    }
-}
-
-#[test]
-fn quirk_silent_slave_hangs_cdma_and_its_reset() {
-    let mut description = small();
-    description.quirks.silent_memory = Some(RangeDescription::new(0x10_0000, 0x1_0000));
-    // A simple copy from the range, a chain whose descriptor is in it, a chain that copies to it.
-    for case in 0..3 {
-        let mut testbed = CardTestbed::with(description.clone());
-        if case == 0 {
-            testbed.write(USER, 0x1018, 0x10_0000);
-            testbed.write(USER, 0x1020, 0x2000);
-            testbed.write(USER, 0x1028, 64);
-        } else {
-            let words = [0_u64, 0x2000, 0x10_0000, 64];
-            testbed.poke(0x4000, &words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
-            let at = if case == 1 { 0x10_0040 } else { 0x4000 };
-            testbed.write(USER, 0x1000, 8);
-            testbed.write(USER, 0x1008, at);
-            testbed.write(USER, 0x1010, at);
-            testbed.write(USER, 0x1014, 0);
-        }
-        testbed.run();
-        assert_eq!(testbed.read(USER, 0x1004) & 0x772, 0, "case {case}: neither idle nor an error");
-        assert_eq!((last_fault(&testbed).0, last_fault(&testbed).1), (FaultKind::AxiSilent, Unit::Cdma));
-        testbed.write(USER, 0x1000, 1 << 2);
-        testbed.run();
-        assert_eq!(testbed.read(USER, 0x1000) & 1 << 2, 1 << 2, "the soft reset never ends");
-        testbed.card.reset();
-        testbed.card.set_command(true, true);
-        assert_eq!(testbed.read(USER, 0x1004) & 2, 2, "idle again");
-        assert_eq!(testbed.read(USER, 0x1000), 0x0001_0002);
-    }
 }
 
 #[test]

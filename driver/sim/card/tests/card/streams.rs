@@ -3,7 +3,7 @@
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK};
 use fpga_card::description::StreamLogic;
-use fpga_card::{CardDescription, FaultKind, StreamWritebackFault, Unit};
+use fpga_card::{CardDescription, FaultKind, Unit};
 use fpga_protocol::time::Nanos;
 
 /// Address of the metadata of C2H descriptors.
@@ -118,46 +118,6 @@ fn stream_packet_spans_descriptors_and_short_one_closes() {
     assert_eq!(testbed.host.get_word(WRITEBACK), 5, "the write-back counts descriptors");
 }
 
-/// The vendor's streaming test: the same number of bytes each way, a descriptor per page, results of 32 bytes, one run each, with every
-/// start value of its driver.
-#[test]
-fn stream_loopback_as_vendor_test() {
-    for (h2c, c2h) in [(START_INTERRUPT, START_INTERRUPT), (START_POLL, START_POLL)] {
-        for (offset, length) in [(0, 1024), (0, 12_288), (64, 9000), (4032, 8192), (17, 100)] {
-            let mut testbed = loopback();
-            let data = pattern(length as usize, length);
-            testbed.host.put(DATA + offset, &data);
-            // Split at the page boundaries of a buffer.
-            let mut cuts = vec![(0, (4096 - offset as u32 % 4096).min(length))];
-            while let Some((start, count)) =
-                cuts.last().copied().filter(|(start, count)| start + count < length)
-            {
-                cuts.push((start + count, (length - start - count).min(4096)));
-            }
-            let last = cuts.len() - 1;
-            for (n, (start, count)) in cuts.iter().enumerate() {
-                let (n, start) = (n as u64, u64::from(*start));
-                let flags = if n as usize == last { 0x13 } else { (last as u32 - n as u32 - 1) << 8 };
-                let at = DESCRIPTORS + 32 * n;
-                testbed.host.descriptor(at, MAGIC | flags, *count, DATA + offset + start, 0, at + 32);
-                let at = C2H_DESCRIPTORS + 32 * n;
-                let result = METADATA + 32 * n;
-                testbed.host.descriptor(at, MAGIC | flags, *count, result, TARGET + start, at + 32);
-            }
-            testbed.write(DMA, C2H0 + 0x88, WRITEBACK as u32);
-            testbed.start(C2H0, C2H_DESCRIPTORS, last as u32, c2h);
-            testbed.start(H2C0, DESCRIPTORS, last as u32, h2c);
-            testbed.run();
-            for (n, (_, count)) in cuts.iter().enumerate() {
-                let expected = if n == last { ended(*count) } else { goes_on(*count) };
-                assert_eq!(metadata(&mut testbed, n as u64), expected, "{length} bytes at {offset}");
-            }
-            assert_eq!(testbed.host.get(TARGET, length as usize), data);
-            assert_eq!(testbed.read(DMA, C2H0 + 0x48), last as u32 + 1);
-        }
-    }
-}
-
 #[test]
 fn stream_metadata_precedes_count_and_can_be_disabled() {
     let mut testbed = loopback();
@@ -239,23 +199,6 @@ fn stream_odd_buffers_are_filled_and_counted() {
         assert_eq!(testbed.host.get(TARGET, 96), data);
         assert_eq!(testbed.card.counters().odd_stream_buffers, 1);
     }
-}
-
-#[test]
-fn stream_full_fifo_holds_sender() {
-    let mut testbed = described(|description| description.stream.fifo_bytes = 4096);
-    let data = pattern(10_000, 4);
-    testbed.host.put(DATA, &data);
-    send(&mut testbed, 0, &[10_000], EOP);
-    testbed.run();
-    assert_eq!((testbed.read(DMA, 0x40), testbed.card.counters().h2c_bytes), (1, 4096));
-    receive(&mut testbed, 0, &[16_384], START_INTERRUPT);
-    testbed.run();
-    assert_eq!((testbed.read(DMA, 0x40), metadata(&mut testbed, 0)), (0b110, ended(10_000)));
-    assert_eq!(testbed.host.get(TARGET, 10_000), data);
-    // The FIFO holds as many packets as beats: small packets fill it too.
-    let pushed = (0..100).filter(|_| testbed.card.push_stream(0, &[7], true) == 1).count();
-    assert_eq!(pushed, 4096 / BEAT as usize);
 }
 
 #[test]
@@ -401,30 +344,6 @@ fn stream_flush_timeout_closes_descriptor_with_data() {
 }
 
 #[test]
-fn stream_source_follows_description() {
-    let mut testbed = described(|description| {
-        description.stream.logic = StreamLogic::Source;
-        description.stream.source.packets = Some(3);
-        (description.stream.source.shortest, description.stream.source.longest) = (1, 300);
-        description.stream.source.gap_ns = 100_000;
-    });
-    let source = testbed.card.description().stream.source.clone();
-    receive(&mut testbed, 2, &[512; 4], START_POLL);
-    testbed.run();
-    assert_eq!(metadata(&mut testbed, 0), NOT_WRITTEN, "a gap comes first");
-    for n in 0..3 {
-        pass(&mut testbed, 100_000);
-        let expected = source.packet(2, n);
-        assert_eq!(metadata(&mut testbed, n), ended(expected.len() as u32));
-        assert_eq!(testbed.host.get(TARGET + 512 * n, expected.len()), expected);
-    }
-    pass(&mut testbed, 1_000_000);
-    assert_eq!(metadata(&mut testbed, 3), NOT_WRITTEN, "no fourth one");
-    assert_ne!(source.packet(2, 0), source.packet(1, 0));
-    assert_ne!(source.packet(2, 0), source.packet(2, 1));
-}
-
-#[test]
 fn stream_source_keeps_rate() {
     let mut testbed = described(|description| {
         description.stream.logic = StreamLogic::Source;
@@ -438,52 +357,6 @@ fn stream_source_keeps_rate() {
     }
     // The first of 16 packets comes at once, each of the others 10 us after its predecessor.
     assert!((150_000..151_000).contains(&testbed.now), "{}", testbed.now);
-}
-
-#[test]
-fn stream_endless_packet_never_ends() {
-    let mut testbed = described(|description| {
-        description.stream.logic = StreamLogic::Source;
-        description.stream.source.endless_packet = true;
-    });
-    receive(&mut testbed, 0, &[4096; 8], START_POLL);
-    testbed.run();
-    assert!((0..8).all(|n| metadata(&mut testbed, n) == goes_on(4096)));
-    assert_eq!((testbed.read(DMA, C2H0 + 0x40), testbed.read(DMA, C2H0 + 0x48)), (0, 8), "the run ends");
-}
-
-#[test]
-fn stream_metadata_faults_apply() {
-    for (fault, expected) in [
-        (StreamWritebackFault::Missing, (0, 0)),
-        (StreamWritebackFault::Torn, (0x52B4_0001, 0)),
-        (StreamWritebackFault::Words([0xDEAD_0001, 7]), (0xDEAD_0001, 7)),
-    ] {
-        let mut testbed = loopback();
-        testbed.card.break_stream_writeback(Some(fault));
-        testbed.card.push_stream(0, &[1; 100], true);
-        receive(&mut testbed, 0, &[256], START_POLL);
-        testbed.run();
-        assert_eq!((metadata(&mut testbed, 0), testbed.host.get_word(WRITEBACK)), (expected, 1));
-    }
-}
-
-#[test]
-fn stream_refused_read_stops_sender() {
-    let mut testbed = loopback();
-    let at = DESCRIPTORS;
-    testbed.host.descriptor(at, MAGIC, 64, DATA, 0, at + 32);
-    testbed.host.descriptor(at + 32, MAGIC | STOP | EOP, 64, 0x9000_0000, 0, 0);
-    testbed.start(H2C0, at, 0, START_INTERRUPT);
-    testbed.run();
-    assert_eq!((testbed.read(DMA, 0x40), testbed.read(DMA, 0x48)), (1 << 9, 1));
-    // The packet stays open: later data continues it.
-    send(&mut testbed, 0, &[64], EOP);
-    receive(&mut testbed, 0, &[256], START_POLL);
-    testbed.write(DMA, 0x0C, 1);
-    send(&mut testbed, 0, &[64], EOP);
-    testbed.run();
-    assert_eq!(metadata(&mut testbed, 0), ended(128));
 }
 
 /// Steps and bursts give the same results: random packets through random descriptors, in either mode.
