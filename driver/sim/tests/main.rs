@@ -5,4 +5,3 @@ mod partition;
 mod poll_until;
 mod served;
 mod threaded;
-mod transfer;

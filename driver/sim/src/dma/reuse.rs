@@ -55,38 +55,3 @@ impl ReuseTracker {
         self.streams
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Records some rounds of copies of `length` to a ring of `size` bytes; returns the last result.
-    fn ring(reuse: &mut ReuseTracker, size: usize, length: usize) -> bool {
-        let mut said = false;
-        for at in (0..10 * SPAN).step_by(length) {
-            said = reuse.note(std::iter::once((at % size, length)));
-        }
-        said
-    }
-
-    #[test]
-    fn reuse_working_set_beyond_caches_streams() {
-        for length in [2048, 4096, 65_536] {
-            let mut reuse = ReuseTracker::default();
-            for _ in 0..3 {
-                assert!(!ring(&mut reuse, SPAN / 2, length), "{length}");
-                assert!(ring(&mut reuse, 2 * SPAN, length), "{length}");
-                assert!(!ring(&mut reuse, length, length), "{length}");
-                assert!(ring(&mut reuse, 64 * SPAN, length), "{length}");
-            }
-        }
-    }
-
-    #[test]
-    fn reuse_few_copies_use_caches() {
-        let mut reuse = ReuseTracker::default();
-        assert!(!reuse.note([(0, 1 << 20), (1 << 20, 1 << 20)].into_iter()));
-        assert!(!reuse.note(std::iter::empty()));
-        assert!(reuse.note(std::iter::once((5 << 20, SPAN))), "one span is complete");
-    }
-}

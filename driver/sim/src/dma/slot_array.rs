@@ -54,27 +54,3 @@ impl<const BYTES: usize> SlotArray<BYTES> {
         *self = larger;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slot_array_doubled_keeps_content() {
-        let mut places = SlotArray::<4096>::new(0);
-        for number in 0..1025_u32 {
-            while places.all().len() <= number as usize {
-                places.double();
-            }
-            assert_eq!(matches!(places, SlotArray::Large(_)), places.all().len() * 4096 >= LARGE);
-            let place = places.all_mut().last_chunk_mut::<1>();
-            assert_eq!(place.map(|[place]| place.iter().all(|byte| *byte == 0)), Some(true));
-            places.all_mut()[number as usize][4092..].copy_from_slice(&(number + 1).to_ne_bytes());
-        }
-        assert_eq!(places.all().len(), 2048);
-        for (number, place) in (1_u32..).zip(places.all()) {
-            let expected = if number <= 1025 { number } else { 0 };
-            assert_eq!(place[4092..], expected.to_ne_bytes());
-        }
-    }
-}

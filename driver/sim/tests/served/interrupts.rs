@@ -49,28 +49,6 @@ fn prepare(client: &mut Client, vector: u32) -> OwnedFd {
 }
 
 #[test]
-fn interrupt_transfer_end_signals_by_msi_and_msix() {
-    for (index, vector) in [(irq::MSIX, 3), (irq::MSI, 1)] {
-        let served = Served::start();
-        let mut client = served.connect();
-        let count = if index == irq::MSI { 2 } else { 32 };
-        let interrupts = listen(&mut client, index, count);
-        let _memory = prepare(&mut client, vector);
-        client.start_h2c(0x10_0000);
-        let vector = usize::try_from(vector).unwrap();
-        assert_eq!(interrupts[vector].wait(crate::served::client::LONG).unwrap(), Some(1));
-        assert!(taken(&interrupts).iter().all(|count| *count == 0));
-        // No descriptor is assigned any more: the card's own enable bit is off again too.
-        set(&mut client, index, 0..0, Trigger, IrqData::None, &[]).unwrap();
-        client.read32(DMA, 0x0044);
-        client.start_h2c(0x10_0000);
-        client.h2c_idle();
-        assert!(taken(&interrupts).iter().all(|count| *count == 0));
-        served.stop();
-    }
-}
-
-#[test]
 fn intx_signals_once_until_unmasked() {
     let served = Served::start();
     let mut client = served.connect();
@@ -256,54 +234,6 @@ fn error_interrupt_signals_uncorrectable_only() {
         assert_eq!(taken(&signalled), [count], "{error:?}");
     }
     served.stop();
-}
-
-#[test]
-fn unplugged_card_reads_all_ones_and_is_not_reset() {
-    use fpga_card::fault_plan::Opportunity;
-    use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
-    let served = Served::start();
-    let mut client = served.connect();
-    let fault = PlannedFault::new(InjectedFault::SurpriseRemoval { on: Opportunity::Access });
-    served.network.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
-    assert_eq!(client.read32(DMA, 0), u32::MAX);
-    assert_eq!(client.read(region::CONFIG, 0, 4).unwrap(), [0xFF; 4]);
-    assert_eq!(client.ask(&Request::DeviceReset, &[]).unwrap_err(), 19);
-    served.stop();
-}
-
-/// User logic raises a line while the client waits, by each interrupt kind; the server needs no request to deliver it.
-#[test]
-fn user_interrupt_reaches_waiting_client_by_every_method() {
-    for (index, count) in [(irq::MSIX, 32), (irq::MSI, 1), (irq::INTX, 1)] {
-        let served = Served::start();
-        let mut client = served.connect();
-        let heard = listen(&mut client, index, count);
-        client.bus_master(true);
-        // User interrupt 5 uses vector 12 of MSI-X; with a single message, or INTx, all use the first.
-        let vector = if index == irq::MSIX { 12 } else { 0 };
-        client.write32(DMA, 0x2084, vector << 8);
-        client.write32(DMA, 0x2008, 1 << 5);
-        let raise = |on| assert!(served.network.set_user_interrupt(0, 5, on));
-        raise(true);
-        let vector = usize::try_from(vector).unwrap();
-        assert_eq!(heard[vector].wait(crate::served::client::LONG).unwrap(), Some(1), "{index}");
-        assert_eq!(client.read32(DMA, 0x2040), 1 << 5);
-        if index == irq::INTX {
-            set(&mut client, index, 0..1, Unmask, IrqData::None, &[]).unwrap();
-            assert_eq!(taken(&heard), [1], "a level");
-        }
-        raise(false);
-        assert_eq!(client.read32(DMA, 0x2040), 0);
-        if index == irq::INTX {
-            set(&mut client, index, 0..1, Unmask, IrqData::None, &[]).unwrap();
-        }
-        assert!(taken(&heard).iter().all(|count| *count == 0));
-        assert!(
-            !served.network.set_user_interrupt(0, 16, true) && !served.network.set_user_interrupt(1, 0, true)
-        );
-        served.stop();
-    }
 }
 
 /// A timer that begins on another thread ends on time while the server sleeps: here an interrupt that the fault plan delays.
