@@ -17,6 +17,3 @@
 mod offsets;
 #[macro_use]
 mod values;
-
-#[cfg(test)]
-mod tests;

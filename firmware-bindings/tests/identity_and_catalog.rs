@@ -277,4 +277,7 @@ fn contract_enums_and_bit_sets_match_table() {
         ("-".into(), 0x80)
     );
     assert!(some.contains(Capabilities::FAULT_LOG) && !some.contains(Capabilities::OP_TABLE));
+    assert!(!Capabilities::EVENT_PUSH.contains(some) && some.contains(Capabilities::NONE));
+    assert_eq!(Capabilities::default(), Capabilities::NONE);
+    assert_eq!(format!("[{:>9}] {:<9}]", Scheme::Registry, Scheme::Registry), "[ Registry] Registry ]");
 }
