@@ -1,6 +1,5 @@
 //! Integration tests of the package: one module each subject, in one binary, which links once.
 
 mod access;
-mod display;
 mod documents;
 mod round_trips;

@@ -331,37 +331,6 @@ fn map_endless_like_chain_is_refused() {
 }
 
 #[test]
-fn map_many_registers_load() {
-    check_many_registers(20_000);
-}
-
-#[test]
-#[ignore = "long: 2 s: five times the registers"]
-fn map_hundred_thousand_registers_load() {
-    check_many_registers(100_000);
-}
-
-#[expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
-fn check_many_registers(count: u64) {
-    let last = count - 1;
-    let mut text = "schema_version: 1\nname: x\nblocks:\n- name: b\n  offset: 0\n  registers:\n".to_owned();
-    for n in 0..count {
-        let _ = writeln!(text, "  - {{name: r{n}, offset: {}}}", 4 * n);
-    }
-    let map = parse(&text).unwrap();
-    assert_eq!(map.registers().len() as u64, count);
-    assert_eq!(map.find(&format!("b.r{last}")).unwrap().register.address, BarOffset::new(4 * last));
-    let said = map.find(&format!("b.q{last}")).unwrap_err().to_string();
-    assert!(said.contains(&format!("did you mean b.r{last}")), "{said}");
-    // The same in one line.
-    let text = format!(
-        "schema_version: 1\nname: x\nblocks: [{{name: b, offset: 0, registers: [{{name: r, offset: 0, count: {count}}}]}}]"
-    );
-    let map = parse(&text).unwrap();
-    assert_eq!(map.find(&format!("b.r[{last}]")).unwrap().register.address, BarOffset::new(4 * last));
-}
-
-#[test]
 fn map_wrong_name_suggests_similar() {
     let map = parse(MAP).unwrap();
     for (name, part) in [
