@@ -158,32 +158,32 @@ pub struct TestBed {
 impl TestBed {
     /// A card with two channels in each direction.
     #[must_use]
-    pub fn new(way: TestSetup) -> Self {
-        Self::with(way, way.options())
+    pub fn new(setup: TestSetup) -> Self {
+        Self::with(setup, setup.options())
     }
 
     /// A card with two channels in each direction, and channel options; the run mode is that of `way`.
     #[must_use]
-    pub fn with(way: TestSetup, options: ChannelOptions) -> Self {
-        let network = way.network(with_channels(2, 2));
+    pub fn with(setup: TestSetup, options: ChannelOptions) -> Self {
+        let network = setup.network(with_channels(2, 2));
         let card = cards::open(&network);
-        Self::on(network, card, way, options)
+        Self::on(network, card, setup, options)
     }
 
     /// A channel of the caller's card.
     #[must_use]
-    pub fn on(network: SimNetwork, card: Card, way: TestSetup, options: ChannelOptions) -> Self {
-        let channel = way.take(&card, 0, options).expect("a channel");
-        Self { setup: way, channel, card, network }
+    pub fn on(network: SimNetwork, card: Card, setup: TestSetup, options: ChannelOptions) -> Self {
+        let channel = setup.take(&card, 0, options).expect("a channel");
+        Self { setup, channel, card, network }
     }
 
     /// A card with two channels in each direction and interrupts enabled.
     #[must_use]
-    pub fn with_interrupts(way: TestSetup) -> Self {
-        let network = way.network(with_channels(2, 2));
+    pub fn with_interrupts(setup: TestSetup) -> Self {
+        let network = setup.network(with_channels(2, 2));
         let card = cards::open(&network);
         card.enable_interrupts().expect("interrupts");
-        Self::on(network, card, way, way.options())
+        Self::on(network, card, setup, setup.options())
     }
 
     /// Registers `length` bytes of memory.

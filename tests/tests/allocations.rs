@@ -149,9 +149,9 @@ fn run_registered(
 
 #[test]
 fn registered_memory_and_lists_allocate_nothing() {
-    for way in SETUPS {
+    for setup in SETUPS {
         for (size, entries) in [(64, 0), (4096, 0), (60_000, 0), (64, 3), (4096, 5)] {
-            let mut bed = TestBed::with(way, way.options().transfers(64));
+            let mut bed = TestBed::with(setup, setup.options().transfers(64));
             let memory = bed.register_memory(64 << 10);
             let entry =
                 |n: usize| ScatterGatherEntry { memory, offset: n << 13, length: size, card: CardAddr::ZERO };
@@ -159,7 +159,7 @@ fn registered_memory_and_lists_allocate_nothing() {
             run_registered(&mut bed, memory, &mut list, size, 2000);
             let work = || run_registered(&mut bed, memory, &mut list, size, 5000);
             let (allocations, ()) = CountingAllocator::count(work);
-            assert_eq!(allocations, 0, "{way:?}: {entries} entries of {size} bytes");
+            assert_eq!(allocations, 0, "{setup:?}: {entries} entries of {size} bytes");
             assert!(bed.completions().is_empty());
         }
     }
@@ -167,8 +167,8 @@ fn registered_memory_and_lists_allocate_nothing() {
 
 #[test]
 fn channel_wait_allocates_nothing() {
-    for way in SETUPS {
-        let mut bed = TestBed::with_interrupts(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::with_interrupts(setup);
         let memory = bed.register_memory(4 << 20);
         let hybrid = WaitMode::Hybrid { spin: Duration::from_micros(1) };
         let round = |bed: &mut TestBed| {
@@ -181,7 +181,7 @@ fn channel_wait_allocates_nothing() {
         };
         round(&mut bed);
         let (allocations, ()) = CountingAllocator::count(|| (0..20).for_each(|_| round(&mut bed)));
-        assert_eq!(allocations, 0, "{way:?}");
+        assert_eq!(allocations, 0, "{setup:?}");
     }
 }
 

@@ -7,24 +7,17 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use fpga_driver::{
-    Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, Error, H2cChannel,
-    ResourceError, SubmitError, WaitMode, WaitOptions, bulk,
+    CardAddr, ChannelError, ChannelOptions, Completion, Direction, Error, H2cChannel, ResourceError,
+    SubmitError, WaitMode, WaitOptions, bulk,
 };
 use fpga_pci::{DmaAccess, HugePages, SharedMemory};
 use fpga_ring::ring::RefusalReason;
 use fpga_sim::SimNetwork;
 use fpga_tests::bytes;
-use fpga_tests::cards::{assert_closed, assert_pool, network, open, peek, poke, seeded, with_channels};
-use proptest::prelude::*;
+use fpga_tests::cards::{assert_closed, assert_pool, network, open, peek, poke, with_channels};
 
 /// Number of allocations for descriptors and write-back of one channel.
 const AREAS: usize = 1;
-
-fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
-    let mut buffer = card.buffer(data.len()).unwrap();
-    buffer.write(0, data).unwrap();
-    buffer
-}
 
 /// Polls and lets the card work until `count` transfers have ended.
 fn finish(network: &SimNetwork, channel: &mut H2cChannel, count: usize) -> Vec<Completion> {
@@ -53,7 +46,7 @@ fn channels_every_channel_of_every_card_transfers() {
             let at = CardAddr::new(0x12_3457 + 0x1_0000 * u64::from(number));
             let mut channel = card.h2c(number).unwrap();
             assert_eq!(channel.name().to_string(), format!("h2c{number}"));
-            channel.write_with(filled(&card, &data), at, by_interrupt).unwrap();
+            channel.write_with(card.buffer_from(&data).unwrap(), at, by_interrupt).unwrap();
             assert_eq!(peek(&network, 0, at, data.len()), data, "{h2c}+{c2h} h2c{number}");
         }
         for number in 0..c2h {
@@ -77,119 +70,6 @@ fn channels_every_channel_of_every_card_transfers() {
     }
 }
 
-/// One step of the comparison with a plain array.
-#[derive(Debug, Clone)]
-struct Step {
-    write: bool,
-    channel: u8,
-    at: usize,
-    length: usize,
-    seed: u64,
-}
-
-const MODEL: usize = 1 << 20;
-const MODEL_AT: u64 = 0x3_0000_0000 - 0x8_0000;
-
-fn step() -> impl Strategy<Value = Step> {
-    let length = prop_oneof![
-        3 => 1..200_usize,
-        2 => prop::sample::select(vec![511, 512, 513, 4095, 4096, 4097, 8191, 65_535, 65_536, 65_537, 262_144]),
-        1 => 1..300_000_usize,
-    ];
-    (any::<bool>(), 0..4_u8, 0..MODEL, length, any::<u64>()).prop_map(|(write, channel, at, length, seed)| {
-        Step { write, channel, at, length: length.min(MODEL - at), seed }
-    })
-}
-
-proptest! {
-    #![proptest_config(seeded(64))]
-
-    /// Card memory behaves like an array of bytes for all sizes, addresses and channels.
-    #[test]
-    fn channels_round_trips_match_array(steps in prop::collection::vec(step(), 1..24), longest in prop::sample::select(vec![4096, 65_536, ((1 << 28) - 1) & !0xFFF])) {
-        let mut file = with_channels(4, 4);
-        // The array ends at the end of card memory, on a 64-bit address.
-        file.memory.size = MODEL_AT + MODEL as u64;
-        let network = network(file);
-        let card = open(&network);
-        let options = ChannelOptions::default().max_descriptor_length(longest);
-        let mut writers: Vec<_> = (0..4).map(|number| card.h2c_with(number, options).unwrap()).collect();
-        let mut readers: Vec<_> = (0..4).map(|number| card.c2h_with(number, options).unwrap()).collect();
-        let mut model = vec![0; MODEL];
-        for step in &steps {
-            let at = CardAddr::new(MODEL_AT + step.at as u64);
-            let place = step.at..step.at + step.length;
-            if step.write {
-                let data = bytes(step.seed, step.length);
-                model[place].copy_from_slice(&data);
-                writers[usize::from(step.channel)].write(filled(&card, &data), at).unwrap();
-            } else {
-                let buffer = readers[usize::from(step.channel)].read(card.buffer(step.length).unwrap(), at).unwrap();
-                prop_assert!(buffer.to_vec() == model[place]);
-            }
-        }
-        let buffer = readers[0].read(card.buffer(MODEL).unwrap(), CardAddr::new(MODEL_AT)).unwrap();
-        prop_assert!(buffer.to_vec() == model);
-        drop(buffer);
-        assert_pool(&card, 8 * AREAS, 0);
-    }
-
-    /// Transfers in flight end in the order in which they were submitted, each with its own buffer, for every interleaving of polling and
-    /// submitting.
-    #[test]
-    fn channels_random_interleaving_keeps_order(actions in prop::collection::vec((0..3_u8, 1..40_000_usize), 1..200)) {
-        let network = network(with_channels(1, 1));
-        let card = open(&network);
-        let options = ChannelOptions::default().descriptors(32).transfers(16).max_descriptor_length(4096);
-        let mut channel = card.h2c_with(0, options).unwrap();
-        let mut expected = std::collections::VecDeque::new();
-        let mut seed = 0_u64;
-        let take = |channel: &mut H2cChannel, expected: &mut std::collections::VecDeque<_>| {
-            while let Some(done) = channel.next_completion() {
-                let (ticket, iova, length, seed) = expected.pop_front().expect("submitted");
-                assert_eq!((done.ticket, done.outcome), (ticket, Ok(length as u64)));
-                assert_eq!(done.buffer.as_ref().map(DmaBuffer::iova), Some(iova));
-                let at = CardAddr::new(seed << 20);
-                assert!(peek(&network, 0, at, length) == bytes(seed, length));
-            }
-        };
-        for (action, length) in actions {
-            match action {
-                0 => {
-                    seed += 1;
-                    let buffer = filled(&card, &bytes(seed, length));
-                    let iova = buffer.iova();
-                    match channel.submit(buffer, CardAddr::new(seed << 20)) {
-                        Ok(ticket) => expected.push_back((ticket, iova, length, seed)),
-                        Err(refused) => {
-                            prop_assert_eq!(refused.payload.iova(), iova);
-                            prop_assert!(refused.is_full(), "{}", refused.error);
-                        }
-                    }
-                }
-                1 => {
-                    channel.poll().unwrap();
-                    take(&mut channel, &mut expected);
-                }
-                _ => {
-                    network.step();
-                }
-            }
-            prop_assert!(channel.in_flight() as usize <= 16);
-        }
-        for _ in 0..100_000 {
-            if channel.in_flight() == 0 {
-                break;
-            }
-            channel.poll().unwrap();
-            network.step();
-        }
-        take(&mut channel, &mut expected);
-        prop_assert!(expected.is_empty());
-        assert_pool(&card, AREAS, 0);
-    }
-}
-
 #[test]
 fn ring_full_submit_returns_buffer() {
     for (options, capacity) in [
@@ -202,7 +82,8 @@ fn ring_full_submit_returns_buffer() {
         for _ in 0..capacity {
             channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
         }
-        let refused = channel.submit(filled(&card, &[7; 4096]), CardAddr::new(0x5000)).unwrap_err();
+        let refused =
+            channel.submit(card.buffer_from(&[7; 4096]).unwrap(), CardAddr::new(0x5000)).unwrap_err();
         assert_eq!(refused.error.kind, SubmitError::Full { needed: 1, free: 0 });
         assert_eq!(refused.payload.to_vec(), [7; 4096], "untouched");
         assert_pool(&card, AREAS + capacity + 1, 0);
@@ -216,44 +97,6 @@ fn ring_full_submit_returns_buffer() {
         drop(done);
         assert_pool(&card, AREAS, 0);
     }
-}
-
-#[test]
-fn submit_too_many_descriptors_is_reported() {
-    let network = network(with_channels(1, 1));
-    let card = open(&network);
-    let options = ChannelOptions::default().descriptors(8).max_descriptor_length(4096);
-    let mut channel = card.h2c_with(0, options).unwrap();
-    let pages = |count: usize| card.memory().allocate_aligned(count * 4096, 4096).unwrap();
-    let refused = channel.submit(pages(9), CardAddr::ZERO).unwrap_err();
-    assert!(matches!(
-        refused.error.kind.lower(),
-        Some(RefusalReason::TooManyDescriptors { needed: 9, usable: 8 })
-    ));
-    channel.write(pages(8), CardAddr::ZERO).unwrap();
-    for (descriptors, transfers, longest) in [
-        (3, 256, 4096),
-        (0, 256, 4096),
-        (1, 256, 4096),
-        (8, 3, 4096),
-        (8, 8, 4097),
-        (8, 8, 0),
-        (1 << 20, 8, 4096),
-    ] {
-        let options = ChannelOptions::default()
-            .descriptors(descriptors)
-            .transfers(transfers)
-            .max_descriptor_length(longest);
-        let refused = card.c2h_with(0, options);
-        assert!(
-            matches!(refused, Err(Error { kind: ResourceError::Cause(_), .. })),
-            "{options:?}: {refused:?}"
-        );
-    }
-    drop(refused);
-    // A refused option leaves the channel free.
-    card.c2h(0).unwrap();
-    assert_pool(&card, AREAS, 0);
 }
 
 #[test]
@@ -343,7 +186,7 @@ fn completion_future_resolves() {
     let mut reader = card.c2h(0).unwrap();
     let data = bytes(9, 200_000);
     let read_back = block_on(async {
-        let ticket = writer.submit(filled(&card, &data), CardAddr::new(5)).unwrap();
+        let ticket = writer.submit(card.buffer_from(&data).unwrap(), CardAddr::new(5)).unwrap();
         let done = writer.completion(ticket).await.unwrap();
         assert_eq!(done.outcome, Ok(200_000));
         let ticket = reader.submit(done.buffer.unwrap(), CardAddr::new(5)).unwrap();
@@ -364,7 +207,7 @@ fn completion_future_dropped_leaves_transfer_in_flight() {
     let card = open(&network);
     let mut channel = card.h2c(0).unwrap();
     let data = bytes(3, 1 << 20);
-    let ticket = channel.submit(filled(&card, &data), CardAddr::ZERO).unwrap();
+    let ticket = channel.submit(card.buffer_from(&data).unwrap(), CardAddr::ZERO).unwrap();
     let mut context = Context::from_waker(Waker::noop());
     {
         let mut future = pin!(channel.completion(ticket));

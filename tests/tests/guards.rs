@@ -6,8 +6,7 @@ use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
 
 use fpga_driver::{
-    BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, Error, NodeId, SubmitError,
-    TransferError, bulk,
+    BarOffset, Card, CardAddr, CdmaError, ChannelError, Error, NodeId, SubmitError, TransferError,
 };
 use fpga_protocol::Nanos;
 use fpga_rdma::{EndpointError, SendOptions};
@@ -80,16 +79,6 @@ fn endpoint_unpolled_for_long_works() {
 }
 
 #[test]
-fn cdma_short_length_build_copies_all() {
-    let network = cards::network(cards::described("cdma: { max_length_bits: 23 }"));
-    let card = cards::open(&network);
-    let data = bytes(3, 9 << 20);
-    cards::poke(&network, 0, CardAddr::ZERO, &data);
-    card.cdma().unwrap().copy(CardAddr::ZERO, CardAddr::new(64 << 20), 9 << 20).unwrap();
-    assert!(cards::peek(&network, 0, CardAddr::new(64 << 20), 9 << 20) == data);
-}
-
-#[test]
 fn cdma_short_address_build_refuses_unreachable() {
     let network = cards::network(cards::described("cdma: { address_width: 32 }"));
     let card = cards::open(&network);
@@ -147,37 +136,6 @@ fn await_on_removed_card_ends() {
     assert!(done.outcome.is_err() && done.buffer.is_none());
     assert!(matches!(channel.poll(), Err(Error { kind: ChannelError::Gone { .. }, .. })));
     assert_eq!(card.memory().quarantined().len(), 2, "the buffer and the ring");
-}
-
-#[test]
-fn bulk_short_ring_completes_slowly() {
-    let network = cards::network(cards::described(""));
-    let card = cards::open(&network);
-    let options = ChannelOptions::default().transfers(2);
-    let (mut h2c, mut c2h) = (card.h2c_with(0, options).unwrap(), card.c2h_with(0, options).unwrap());
-    let data = bytes(4, 5 << 20);
-    bulk::write_from(
-        &card,
-        &mut h2c,
-        &mut &data[..],
-        CardAddr::ZERO,
-        5 << 20,
-        fpga_driver::WaitOptions::default(),
-        &mut |_| (),
-    )
-    .unwrap();
-    let mut back = Vec::new();
-    bulk::read_into(
-        &card,
-        &mut c2h,
-        CardAddr::ZERO,
-        5 << 20,
-        &mut back,
-        fpga_driver::WaitOptions::default(),
-        &mut |_| (),
-    )
-    .unwrap();
-    assert!(back == data);
 }
 
 #[test]

@@ -4,9 +4,7 @@
 
 use std::any::Any;
 
-use fpga_driver::{
-    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, NetworkInterface, OpenOptions,
-};
+use fpga_driver::{Card, CardAddr, CardRange, ChannelOptions, Direction, NetworkInterface, OpenOptions};
 use fpga_pci::Backend;
 use fpga_pci::{DmaPool, DmaPoolOptions};
 use fpga_rdma::{Endpoint, SendOptions};
@@ -19,12 +17,6 @@ use fpga_tests::cards::{
 use fpga_tests::orders;
 use fpga_tests::testbed::options;
 
-fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
-    let mut buffer = card.buffer(data.len()).unwrap();
-    buffer.write(0, data).unwrap();
-    buffer
-}
-
 fn two_cards() -> SimNetwork {
     SimNetwork::builder().cards(2).build().unwrap()
 }
@@ -35,7 +27,7 @@ fn assert_works(network: &SimNetwork) {
     assert_pool(&card, 0, 0);
     let data = bytes(5, 30_001);
     let mut h2c = card.h2c(0).unwrap();
-    let buffer = h2c.write(filled(&card, &data), CardAddr::new(0x4_0003)).unwrap();
+    let buffer = h2c.write(card.buffer_from(&data).unwrap(), CardAddr::new(0x4_0003)).unwrap();
     card.cdma().unwrap().copy(CardAddr::new(0x4_0003), CardAddr::new(0x8_0005), 30_001).unwrap();
     let buffer = card.c2h(0).unwrap().read(buffer, CardAddr::new(0x8_0005)).unwrap();
     assert!(buffer.to_vec() == data);
@@ -65,7 +57,7 @@ fn busy_card(network: &SimNetwork, steps: usize) -> (Things, DmaPool) {
     let mut h2c = card.h2c_with(0, short).unwrap();
     let mut c2h = card.c2h_with(1, short).unwrap();
     for n in 0..4 {
-        h2c.submit(filled(&card, &bytes(n, 40_000)), CardAddr::new(n << 16)).unwrap();
+        h2c.submit(card.buffer_from(&bytes(n, 40_000)).unwrap(), CardAddr::new(n << 16)).unwrap();
         c2h.submit(card.buffer(40_000).unwrap(), CardAddr::new(n << 16)).unwrap();
     }
     let buffer = card.buffer(12_345).unwrap();
@@ -182,8 +174,11 @@ fn open_stops_run_of_earlier_process() {
         );
         let data = bytes(1, 100_000);
         for number in 0..4 {
-            let buffer =
-                again.h2c(number).unwrap().write(filled(&again, &data), CardAddr::new(0x100)).unwrap();
+            let buffer = again
+                .h2c(number)
+                .unwrap()
+                .write(again.buffer_from(&data).unwrap(), CardAddr::new(0x100))
+                .unwrap();
             let buffer = again.c2h(number).unwrap().read(buffer, CardAddr::new(0x100)).unwrap();
             assert!(buffer.to_vec() == data);
         }

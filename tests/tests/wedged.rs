@@ -2,17 +2,14 @@
 //! quarantine and counted, all other memory is returned.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
-use fpga_tests::causes::Lower as _;
 use std::io;
 use std::sync::Arc;
 
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::{
-    Advice, C2hChannel, Card, CardAddr, CardRange, ChannelError, Direction, DmaBuffer, Error, H2cChannel,
-    NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, WaitOptions, WriteVolatile,
-    errors::FaultCause,
+    Advice, C2hChannel, Card, CardAddr, CardRange, Direction, Error, H2cChannel, NodeId, OpenError,
+    ReadVolatile, SharedSlice, SubmitError, WaitOptions, WriteVolatile, errors::FaultCause,
 };
-use fpga_pci::{MmioError, QuarantineReason};
 use fpga_rdma::{Endpoint, SendOptions};
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use fpga_sim::SimNetwork;
@@ -34,15 +31,9 @@ fn busy(direction: Direction, number: u8) -> ReplacedRegister {
     ReplacedRegister { bar: DMA_BAR, at, value: 1 }
 }
 
-fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
-    let mut buffer = card.buffer(data.len()).unwrap();
-    buffer.write(0, data).unwrap();
-    buffer
-}
-
 fn assert_works(network: &SimNetwork, card: &Card, channel: &mut H2cChannel) {
     let data = bytes(8, 10_000);
-    drop(channel.write(filled(card, &data), CardAddr::new(0x9_0000)).unwrap());
+    drop(channel.write(card.buffer_from(&data).unwrap(), CardAddr::new(0x9_0000)).unwrap());
     assert!(peek(network, 0, CardAddr::new(0x9_0000), 10_000) == data);
 }
 
@@ -60,79 +51,6 @@ fn wedged_channel_cannot_be_taken_over() {
     backend.replace(Vec::new());
     let card = Card::from_backend(backend).unwrap();
     assert_works(&network, &card, &mut card.h2c(0).unwrap());
-}
-
-#[test]
-fn wedged_engine_keeps_buffers() {
-    let (network, backend, card) = fault_injecting_card();
-    let mut channel = card.h2c(1).unwrap();
-    for n in 0..3 {
-        channel.submit(card.buffer(5000).unwrap(), CardAddr::new(n << 16)).unwrap();
-    }
-    channel.poll().unwrap();
-    // Queued, never posted.
-    channel.submit(card.buffer(700).unwrap(), CardAddr::ZERO).unwrap();
-    backend.replace(vec![busy(Direction::H2c, 1)]);
-    let error = channel.abort().unwrap_err();
-    let Error { kind: ChannelError::Wedged { waited, quarantined, .. }, .. } = error else {
-        panic!("{error}")
-    };
-    assert_eq!(waited.as_millis(), 2000);
-    assert_eq!(error.advice(), Some(Advice::ResetHungEngine), "{error}");
-    let done: Vec<_> = std::iter::from_fn(|| channel.next_completion()).collect();
-    assert_eq!(done.len(), 4);
-    let kept = done.iter().filter(|done| done.buffer.is_none()).count();
-    assert_eq!(kept, quarantined);
-    assert!(
-        done.iter()
-            .filter_map(|done| done.outcome.as_ref().err())
-            .all(|fault| fault.kind.cause == FaultCause::Wedged)
-    );
-    assert_eq!(
-        done[3].buffer.as_ref().map(DmaBuffer::len),
-        Some(700),
-        "never posted, so the buffer is returned"
-    );
-    drop(done);
-    // The posted buffers and the ring.
-    assert_pool(&card, 0, kept + 1);
-    assert!(
-        card.memory().quarantined().iter().all(|record| record.reason == QuarantineReason::IdleNotConfirmed)
-    );
-    let refused = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
-    assert!(matches!(refused.error.kind, SubmitError::Channel(ChannelError::Wedged { .. })));
-    drop(refused);
-    // The neighbouring channels are not affected.
-    assert_works(&network, &card, &mut card.h2c(0).unwrap());
-    // Quarantined memory is never allocated again.
-    let records = card.memory().quarantined();
-    let buffers: Vec<_> = (0..500).map(|_| card.buffer(4096).unwrap()).collect();
-    for (buffer, record) in
-        buffers.iter().flat_map(|buffer| records.iter().map(move |record| (buffer, record)))
-    {
-        let (start, end) = (buffer.iova().get(), buffer.iova().get() + buffer.capacity() as u64);
-        assert!(end <= record.iova.get() || start >= record.iova.get() + record.length as u64);
-    }
-}
-
-#[test]
-fn unwritable_registers_are_reported() {
-    let (network, backend, card) = fault_injecting_card();
-    let mut channel = card.h2c(0).unwrap();
-    channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
-    channel.poll().unwrap();
-    backend.refuse_writes(true);
-    let error = channel.abort().unwrap_err();
-    assert!(matches!(error.kind.lower(), Some(MmioError::Refused { .. })), "{error}");
-    assert_eq!(channel.in_flight(), 1, "neither lost nor returned");
-    drop(channel);
-    // The state of the engine is unknown: its ring and its buffer stay in quarantine.
-    assert_pool(&card, 0, 2);
-    backend.refuse_writes(false);
-    // The next owner must not count the old run's completions as its own.
-    assert!(matches!(card.h2c(0), Err(Error { kind: ResourceError::Busy { .. }, .. })));
-    network.step_until_idle();
-    drop(card.h2c(0).unwrap());
 }
 
 #[test]

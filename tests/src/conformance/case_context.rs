@@ -241,39 +241,39 @@ impl Opened {
 
     /// Every direction and run mode that this card has on its first channels.
     #[must_use]
-    pub fn ways(&self) -> Vec<TestSetup> {
+    pub fn setups(&self) -> Vec<TestSetup> {
         let has = |direction| self.card.info().xdma.count(direction) > 0;
-        SETUPS.into_iter().filter(|way| has(way.direction)).collect()
+        SETUPS.into_iter().filter(|setup| has(setup.direction)).collect()
     }
 
     /// Takes a channel pair with default options.
     ///
     /// # Errors
     /// As [`lane_with`](Self::lane_with).
-    pub fn lane(&self, way: TestSetup) -> Result<ChannelPair, Skip> {
-        self.lane_with(way, way.options())
+    pub fn pair(&self, setup: TestSetup) -> Result<ChannelPair, Skip> {
+        self.pair_with(setup, setup.options())
     }
 
     /// Takes channel 0 of `way`, and channel 0 of the other direction.
     ///
     /// # Errors
     /// The skip, where the card has no channel to check by or does not support the run mode.
-    pub fn lane_with(&self, way: TestSetup, options: ChannelOptions) -> Result<ChannelPair, Skip> {
-        let channel = match way.take(&self.card, 0, options) {
+    pub fn pair_with(&self, setup: TestSetup, options: ChannelOptions) -> Result<ChannelPair, Skip> {
+        let channel = match setup.take(&self.card, 0, options) {
             Ok(channel) => channel,
             Err(error @ Error { kind: ResourceError::CreditModeUnsupported { .. }, .. }) => {
                 return Err(Skip(error.to_string()));
             }
             Err(error) => panic!("{error}"),
         };
-        let back = match way.direction {
+        let back = match setup.direction {
             Direction::C2h => Direction::H2c,
             _ => Direction::C2h,
         };
-        let back = TestSetup { direction: back, mode: RunMode::Batch, threaded: way.threaded };
+        let back = TestSetup { direction: back, mode: RunMode::Batch, threaded: setup.threaded };
         match back.take(&self.card, 0, back.options()) {
             Ok(other) => Ok(ChannelPair {
-                way,
+                setup,
                 channel,
                 other,
                 card: self.card.clone(),
@@ -309,7 +309,7 @@ const BUS_MASTER: u16 = 1 << 2;
 #[derive(Debug)]
 pub struct ChannelPair {
     /// Direction and run mode.
-    pub way: TestSetup,
+    pub setup: TestSetup,
     /// Channel under test.
     pub channel: Channel,
     other: Channel,
@@ -327,9 +327,9 @@ impl ChannelPair {
     /// Writes card memory.
     pub fn write(&mut self, at: CardAddr, data: &[u8]) {
         let buffer = self.card.buffer_from(data).expect("DMA memory");
-        let h2c = if self.way.to_card() { &mut self.channel } else { &mut self.other };
+        let h2c = if self.setup.to_card() { &mut self.channel } else { &mut self.other };
         if let Err(failed) = h2c.transfer(buffer, at, long_wait()) {
-            panic!("{:?}: {failed}", self.way);
+            panic!("{:?}: {failed}", self.setup);
         }
     }
 
@@ -338,17 +338,17 @@ impl ChannelPair {
     pub fn read(&mut self, at: CardAddr, length: usize) -> Vec<u8> {
         let mut buffer = self.card.buffer(length).expect("DMA memory");
         buffer.fill(0xEE);
-        let c2h = if self.way.to_card() { &mut self.other } else { &mut self.channel };
+        let c2h = if self.setup.to_card() { &mut self.other } else { &mut self.channel };
         match c2h.transfer(buffer, at, long_wait()) {
             Ok(buffer) => buffer.to_vec(),
-            Err(failed) => panic!("{:?}: {failed}", self.way),
+            Err(failed) => panic!("{:?}: {failed}", self.setup),
         }
     }
 
     /// A buffer for a transfer of `data` to or from `at`. For a card-to-host transfer the data is written to `at`.
     #[must_use]
     pub fn buffer(&mut self, at: CardAddr, data: &[u8]) -> DmaBuffer {
-        if self.way.to_card() {
+        if self.setup.to_card() {
             return self.card.buffer_from(data).expect("DMA memory");
         }
         self.write(at, data);
@@ -360,18 +360,18 @@ impl ChannelPair {
     /// Whether `data` is at the destination of a transfer between `buffer` and `at`.
     #[must_use]
     pub fn moved(&mut self, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
-        if self.way.to_card() { self.read(at, data.len()) == data } else { buffer.to_vec() == data }
+        if self.setup.to_card() { self.read(at, data.len()) == data } else { buffer.to_vec() == data }
     }
 
     /// Puts `data` at the source of a transfer between registered memory and `at`.
     pub fn put(&mut self, memory: MemoryHandle, offset: usize, at: CardAddr, data: &[u8]) {
-        let host = if self.way.to_card() { data } else { &vec![0xEE; data.len()] };
+        let host = if self.setup.to_card() { data } else { &vec![0xEE; data.len()] };
         self.channel
             .memory(memory)
             .expect("registered memory")
             .write(offset, host)
             .expect("inside the memory");
-        if !self.way.to_card() {
+        if !self.setup.to_card() {
             self.write(at, data);
         }
     }
@@ -379,7 +379,7 @@ impl ChannelPair {
     /// Whether `data` is at the destination of a transfer between registered memory and `at`.
     #[must_use]
     pub fn arrived(&mut self, memory: MemoryHandle, offset: usize, at: CardAddr, data: &[u8]) -> bool {
-        if self.way.to_card() {
+        if self.setup.to_card() {
             return self.read(at, data.len()) == data;
         }
         let mut found = vec![0; data.len()];
@@ -405,9 +405,9 @@ impl ChannelPair {
             Ok(buffer) => assert!(
                 self.moved(&buffer, at, &data),
                 "{:?}: {length} bytes at {at} differ from the data sent",
-                self.way
+                self.setup
             ),
-            Err(failed) => panic!("{:?}: {length} bytes at {at}: {failed}", self.way),
+            Err(failed) => panic!("{:?}: {length} bytes at {at}: {failed}", self.setup),
         }
     }
 

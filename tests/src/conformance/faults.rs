@@ -254,7 +254,7 @@ pub struct FaultRow {
     /// The scenario waits by interrupt.
     pub by_interrupt: bool,
     /// Errors that the driver reports, in this order. Empty: the work is done.
-    pub said: &'static [ExpectedError],
+    pub errors: &'static [ExpectedError],
     /// State of memory in flight.
     pub memory: MemoryOutcome,
     /// Object that works afterwards.

@@ -45,19 +45,19 @@ pub fn stress(
     let opened = opened(backend);
     let card = &opened.card;
     let interrupts = card.enable_interrupts().is_ok();
-    let mut dice = Pcg64::new(u128::from(seed), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
+    let mut rng = Pcg64::new(u128::from(seed), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
     let names: Vec<_> = card.info().xdma.channels().collect();
     let space = (opened.scratch.length / names.len().max(1) as u64).min(1 << 20);
-    let mut lanes = Vec::new();
+    let mut pairs = Vec::new();
     for (n, name) in names.iter().enumerate() {
-        lanes.push(LoadedChannel::take(&opened, *name, n as u64 * space, space, false)?);
+        pairs.push(LoadedChannel::take(&opened, *name, n as u64 * space, space, false)?);
     }
     let mut begun = Some(begun);
     let (mut done, mut rounds) = (0, 0_u64);
     while !stop() {
-        let at = usize::try_from(dice.next_u64()).unwrap_or(0) % lanes.len();
-        if let Some(lane) = lanes.get_mut(at) {
-            done += lane.round(card, &mut dice, interrupts)?;
+        let at = usize::try_from(rng.next_u64()).unwrap_or(0) % pairs.len();
+        if let Some(pair) = pairs.get_mut(at) {
+            done += pair.round(card, &mut rng, interrupts)?;
         }
         if let Some(begun) = begun.take() {
             begun();
@@ -66,13 +66,13 @@ pub fn stress(
         if rounds.is_multiple_of(64) {
             // The channel is dropped with work in flight, and taken again, perhaps in the other run mode.
             let name = names.get(at).copied().ok_or("a channel")?;
-            drop(lanes.swap_remove(at));
-            let credits = dice.next_u64().is_multiple_of(2);
-            let lane = LoadedChannel::take(&opened, name, at as u64 * space, space, credits);
-            lanes
-                .push(lane.or_else(|_| LoadedChannel::take(&opened, name, at as u64 * space, space, false))?);
-            let last = lanes.len() - 1;
-            lanes.swap(at, last);
+            drop(pairs.swap_remove(at));
+            let credits = rng.next_u64().is_multiple_of(2);
+            let pair = LoadedChannel::take(&opened, name, at as u64 * space, space, credits);
+            pairs
+                .push(pair.or_else(|_| LoadedChannel::take(&opened, name, at as u64 * space, space, false))?);
+            let last = pairs.len() - 1;
+            pairs.swap(at, last);
             if let Ok(mut cdma) = card.cdma()
                 && opened.needs(4 << 20).is_ok()
             {
@@ -103,15 +103,15 @@ impl LoadedChannel {
         credits: bool,
     ) -> Result<Self, Failed> {
         let mode = if credits { RunMode::Credit } else { RunMode::Batch };
-        let way = TestSetup { direction: name.direction, mode, threaded: false };
-        let mut channel = way.take(&opened.card, name.number, way.options())?;
+        let setup = TestSetup { direction: name.direction, mode, threaded: false };
+        let mut channel = setup.take(&opened.card, name.number, setup.options())?;
         let memory = channel.register_memory(opened.card.registered_memory(REGISTERED_LENGTH)?)?;
         Ok(Self { channel, memory, start: opened.at(offset).get(), space })
     }
 
     /// Submits some transfers and waits for them in a random way, or not at all.
-    fn round(&mut self, card: &Card, dice: &mut Pcg64, interrupts: bool) -> Result<u64, Failed> {
-        let mut below = |end: u64| dice.next_u64() % end.max(1);
+    fn round(&mut self, card: &Card, rng: &mut Pcg64, interrupts: bool) -> Result<u64, Failed> {
+        let mut below = |end: u64| rng.next_u64() % end.max(1);
         let most = self.space.min(REGISTERED_LENGTH as u64);
         let mut last = None;
         for _ in 0..1 + below(24) {

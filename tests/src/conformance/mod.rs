@@ -67,7 +67,7 @@ pub trait TestBackend: Send + Sync {
     fn name(&self) -> &str;
 
     /// Returns the reason why the backend lacks this capability; `None`: it has it.
-    fn missing_reason(&self, ability: Capability) -> Option<&'static str>;
+    fn missing_reason(&self, capability: Capability) -> Option<&'static str>;
 
     /// Provides a card for one case.
     ///
@@ -250,7 +250,7 @@ impl Case {
     /// Returns the reason why this backend cannot run the case; `None`: it can be tried.
     #[must_use]
     pub fn skip_reason(&self, backend: &dyn TestBackend) -> Option<&'static str> {
-        self.needs.iter().find_map(|ability| backend.missing_reason(*ability))
+        self.needs.iter().find_map(|capability| backend.missing_reason(*capability))
     }
 
     /// Runs the case on a card of this backend.
@@ -263,10 +263,10 @@ impl Case {
 
     /// Runs the case and returns the costs that it counted.
     fn run_counted(&self, backend: &dyn TestBackend) -> Result<Vec<Cost>, Skip> {
-        if let Some(why) = self.skip_reason(backend) {
-            return Err(Skip(why.to_owned()));
+        if let Some(reason) = self.skip_reason(backend) {
+            return Err(Skip(reason.to_owned()));
         }
-        let fixture = backend.fixture().unwrap_or_else(|why| panic!("{}: {why}", backend.name()));
+        let fixture = backend.fixture().unwrap_or_else(|reason| panic!("{}: {reason}", backend.name()));
         let context = &mut CaseContext::new(backend, &*fixture);
         match self.run {
             CaseBody::Code(run) => run(context)?,
@@ -328,7 +328,7 @@ pub fn run_case(case: &Case, backend: &dyn TestBackend) -> CaseResult {
             costs = counted;
             Outcome::Passed
         }
-        Ok(Err(Skip(why))) => Outcome::Skipped(why),
+        Ok(Err(Skip(reason))) => Outcome::Skipped(reason),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

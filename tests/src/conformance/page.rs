@@ -12,14 +12,14 @@ use super::faults::{AppliesTo, FaultRow, TABLE};
 pub fn faults() -> String {
     let mut page = String::from(HEAD);
     for row in TABLE {
-        let said = match row.said {
+        let errors = match row.errors {
             [] => "none: the transfers complete".to_owned(),
-            said => said.iter().map(ToString::to_string).collect::<Vec<_>>().join(", then "),
+            errors => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", then "),
         };
         // Writing to a string cannot fail.
         let _ = writeln!(
             page,
-            "| {} | {} | {said} | {} | {} | {} | `{}` |",
+            "| {} | {} | {errors} | {} | {} | {} | `{}` |",
             row.what,
             on(row),
             row.memory,

@@ -5,11 +5,11 @@ use fpga_driver::Error;
 
 #[test]
 fn cdma_ring_abort_in_every_state_returns_payloads() {
-    for way in SETUPS {
+    for route in SETUPS {
         for steps in 0..40 {
             let network = network(with_channels(1, 1));
             let card = open(&network);
-            let mut ring: CdmaRing<u64> = ring(&card, way, options());
+            let mut ring: CdmaRing<u64> = ring(&card, route, options());
             assert_eq!(ring.abort(), Ok(0), "nothing to abort");
             for n in 0..4 {
                 ring.copy(at(0x20_0000), at(0x40_0000), 100_000, n).unwrap();
@@ -42,10 +42,10 @@ fn cdma_ring_abort_in_every_state_returns_payloads() {
 
 #[test]
 fn cdma_ring_panicking_thread_releases_ring() {
-    for way in SETUPS {
+    for route in SETUPS {
         let network = network(with_channels(1, 1));
         let card = open(&network);
-        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        let mut ring: CdmaRing<u64> = ring(&card, route, options());
         for n in 0..4 {
             ring.copy(at(0x20_0000), at(0x40_0000), 100_000, n).unwrap();
         }
@@ -58,19 +58,19 @@ fn cdma_ring_panicking_thread_releases_ring() {
         assert!(thread.join().is_err());
         network.step_until_idle();
         assert_pool(&card, 0, 0);
-        let mut again = card.cdma().unwrap().into_ring(path(&card, way), options()).unwrap();
+        let mut again = card.cdma().unwrap().into_ring(path(&card, route), options()).unwrap();
         assert_works(&network, &mut again, 1);
     }
 }
 
 #[test]
 fn cdma_ring_drop_while_running_leaks_nothing() {
-    for way in SETUPS {
+    for route in SETUPS {
         for steps in [0, 1, 5, 10, 20, 30] {
             let network = network(with_channels(1, 1));
             let card = open(&network);
             card.enable_interrupts().unwrap();
-            let mut ring: CdmaRing<u64> = ring(&card, way, options().user_interrupt(0));
+            let mut ring: CdmaRing<u64> = ring(&card, route, options().user_interrupt(0));
             for n in 0..6 {
                 ring.copy(at(0x20_0000), at(0x40_0000), 100_000, n).unwrap();
             }
@@ -83,12 +83,12 @@ fn cdma_ring_drop_while_running_leaks_nothing() {
             let status = Cdmasr::from_bits(register(&network, 0, USER_BAR, CdmaBlock::SR.address(CDMA)));
             poke(&network, 0, at(0x40_0000), &[9; 100]);
             network.step_until_idle();
-            assert!(status.idle() && peek(&network, 0, at(0x40_0000), 100) == [9; 100], "{way:?} {steps}");
+            assert!(status.idle() && peek(&network, 0, at(0x40_0000), 100) == [9; 100], "{route:?} {steps}");
             assert_pool(&card, 0, 0);
             // The next owner uses the other mode.
             let mut cdma = card.cdma().unwrap();
             cdma.copy(at(0x20_0000), at(0x40_0000), 5000).unwrap();
-            let mut again = cdma.into_ring(path(&card, way), options()).unwrap();
+            let mut again = cdma.into_ring(path(&card, route), options()).unwrap();
             assert_works(&network, &mut again, 1);
             drop((again, card));
             assert_closed(&network, 0);
@@ -98,9 +98,9 @@ fn cdma_ring_drop_while_running_leaks_nothing() {
 
 #[test]
 fn cdma_ring_close_returns_engine_channel_and_payloads() {
-    for way in SETUPS {
+    for route in SETUPS {
         let (network, card) = opened();
-        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        let mut ring: CdmaRing<u64> = ring(&card, route, options());
         assert_works(&network, &mut ring, 1);
         ring.copy(at(0x20_0000), at(0x40_0000), 64, 10).unwrap();
         while ring.in_flight() != 0 {
@@ -131,9 +131,9 @@ fn cdma_ring_close_returns_engine_channel_and_payloads() {
 
 #[test]
 fn cdma_ring_waits_end_at_timeout() {
-    for way in SETUPS {
+    for route in SETUPS {
         let (_, card) = opened();
-        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        let mut ring: CdmaRing<u64> = ring(&card, route, options());
         let ticket = ring.copy(at(0x20_0000), at(FAR), 64 << 20, 1).unwrap();
         let error = ring.wait(ticket, WaitOptions::default().timeout(Duration::ZERO)).unwrap_err();
         assert!(matches!(error.kind, CdmaRingError::TimedOut { .. }), "{error}");

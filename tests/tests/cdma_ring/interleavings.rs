@@ -11,18 +11,18 @@ const LENGTHS: [usize; 3] = [200_000, 100, 130_000];
 #[test]
 fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
     let high = (USER_BAR, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
-    for way in SETUPS {
+    for route in SETUPS {
         let network = fast_network(with_channels(1, 1));
         let injector = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::from_backend(injector.clone()).unwrap();
-        let mut ring: CdmaRing<usize> = ring(&card, way, options());
+        let mut ring: CdmaRing<usize> = ring(&card, route, options());
         let data = LENGTHS.map(|length| bytes(length as u64, length));
         for (n, data) in data.iter().enumerate() {
             poke(&network, 0, at(0x20_0000 + ((n as u64) << 20)), data);
         }
         let mut seen = [0, 0];
         // Ten steps are more than any of the copies needs.
-        let steps = if way == DescriptorRoute::Bypass { 0..10 } else { 0..7 };
+        let steps = if route == DescriptorRoute::Bypass { 0..10 } else { 0..7 };
         for (before, between, again, last) in steps.clone().flat_map(|a| {
             let steps = steps.clone();
             steps.clone().flat_map(move |b| {
@@ -30,7 +30,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
                 steps.step_by(2).flat_map(move |c| [0, 1, 3, 9].map(|d| (a, b, c, d)))
             })
         }) {
-            let what = format!("{way:?}: {before} {between} {again} {last}");
+            let what = format!("{route:?}: {before} {between} {again} {last}");
             let (executed_before, overruns) = (executed(&network), ring.overruns());
             for (n, _) in LENGTHS.iter().enumerate() {
                 poke(&network, 0, at(FAR + ((n as u64) << 20)), &[0; 64]);
@@ -43,7 +43,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
                     network.step();
                 }
                 ring.poll().unwrap();
-                if way == DescriptorRoute::Channel {
+                if route == DescriptorRoute::Channel {
                     // The descriptors are in flight: the tail is written when they have arrived.
                     while ring.free_descriptors() == 15 - n as u32 && network.step() {}
                     ring.poll().unwrap();
@@ -65,7 +65,7 @@ fn cdma_ring_tail_writes_interleaved_with_engine_steps_are_correct() {
             }
             seen[usize::from(ring.overruns() != overruns)] += 1;
         }
-        assert!(seen[0] > 0 && seen[1] > 0, "{way:?}: runs with and without an extra start: {seen:?}");
+        assert!(seen[0] > 0 && seen[1] > 0, "{route:?}: runs with and without an extra start: {seen:?}");
         let last = at(FAR + (2 << 20));
         assert!(peek(&network, 0, last, LENGTHS[2]) == data[2]);
     }

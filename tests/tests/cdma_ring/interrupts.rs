@@ -4,12 +4,12 @@ use super::*;
 
 #[test]
 fn cdma_ring_interrupts_follow_threshold_and_delay() {
-    for way in SETUPS {
+    for route in SETUPS {
         for (threshold, delay) in [(1, 0), (4, 20), (255, 20), (8, 1), (2, 255)] {
             let (network, card) = opened();
             card.enable_interrupts().unwrap();
             let options = options().user_interrupt(0).interrupt_threshold(threshold).interrupt_delay(delay);
-            let mut ring: CdmaRing<u64> = ring(&card, way, options);
+            let mut ring: CdmaRing<u64> = ring(&card, route, options);
             for batch in 1..=15_u64 {
                 for n in 0..batch {
                     ring.copy(at(0x20_0000), at(0x40_0000), 20_000, n).unwrap();
@@ -30,12 +30,12 @@ fn cdma_ring_interrupts_follow_threshold_and_delay() {
                 let done = ring.wait(last, long_wait().mode(WaitMode::Interrupt)).unwrap();
                 assert_eq!((done.outcome, done.payload), (Ok(20_000), 99));
                 let sent = card.counters().unwrap().interrupts - sent;
-                assert!(sent >= 1, "{way:?} {threshold} {delay} {batch}: the wait slept");
-                assert!(sent <= batch + 2, "{way:?} {threshold} {delay} {batch}: {sent} interrupts");
+                assert!(sent >= 1, "{route:?} {threshold} {delay} {batch}: the wait slept");
+                assert!(sent <= batch + 2, "{route:?} {threshold} {delay} {batch}: {sent} interrupts");
                 let waited = network.now().get() - began.get();
                 assert!(
                     waited < 50_000_000,
-                    "{way:?} {threshold} {delay} {batch}: woken by an interrupt, not by the timeout: {waited} ns"
+                    "{route:?} {threshold} {delay} {batch}: woken by an interrupt, not by the timeout: {waited} ns"
                 );
                 assert_eq!(drain(&mut ring).len() as u64, batch);
                 let enabled = register(&network, 0, DMA_BAR, IrqBlock::USER_ENABLE.address(IRQ_BASE));
@@ -83,17 +83,17 @@ fn cdma_ring_threshold_saves_interrupts() {
 
 #[test]
 fn cdma_ring_error_wakes_sleeping_wait() {
-    for way in SETUPS {
+    for route in SETUPS {
         let (network, card) = opened();
         card.enable_interrupts().unwrap();
         let options = options().user_interrupt(0).interrupt_threshold(255).interrupt_delay(255);
-        let mut ring: CdmaRing<u64> = ring(&card, way, options);
+        let mut ring: CdmaRing<u64> = ring(&card, route, options);
         network.with_card(0, |card| card.poison(at(0x40_0000), 64));
         let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 64, 1).unwrap();
         let began = network.now();
         let done = ring.wait(ticket, long_wait().mode(WaitMode::Interrupt)).unwrap();
         assert!(matches!(done.outcome.unwrap_err().kind.cause, FaultCause::Status(_)));
-        assert!(network.now().get() - began.get() < 50_000_000, "{way:?}");
+        assert!(network.now().get() - began.get() < 50_000_000, "{route:?}");
         network.with_card(0, |card| card.poison(at(0), 0));
         assert_works(&network, &mut ring, 1);
     }

@@ -60,8 +60,8 @@ pub(crate) enum DescriptorRoute {
 
 pub(crate) const SETUPS: [DescriptorRoute; 2] = [DescriptorRoute::Bypass, DescriptorRoute::Channel];
 
-pub(crate) fn path(card: &Card, way: DescriptorRoute) -> DescriptorPath {
-    match way {
+pub(crate) fn path(card: &Card, route: DescriptorRoute) -> DescriptorPath {
+    match route {
         DescriptorRoute::Bypass => DescriptorPath::bypass(at(0)),
         DescriptorRoute::Channel => DescriptorPath::channel(card.h2c(0).unwrap()),
     }
@@ -71,8 +71,8 @@ pub(crate) fn options() -> CdmaRingOptions {
     CdmaRingOptions::new(at(BASE)).descriptors(16).copies(16)
 }
 
-pub(crate) fn ring<T>(card: &Card, way: DescriptorRoute, options: CdmaRingOptions) -> CdmaRing<T> {
-    let made = card.cdma().unwrap().into_ring(path(card, way), options);
+pub(crate) fn ring<T>(card: &Card, route: DescriptorRoute, options: CdmaRingOptions) -> CdmaRing<T> {
+    let made = card.cdma().unwrap().into_ring(path(card, route), options);
     made.unwrap_or_else(|refused| panic!("{refused}"))
 }
 

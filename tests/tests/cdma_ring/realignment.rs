@@ -6,13 +6,13 @@ use fpga_tests::causes::Lower as _;
 const WIDTH: u32 = 16;
 
 /// A card whose engine has no DRE, and a ring on it with bounce channels for the rest.
-fn without_realignment_ring(way: DescriptorRoute) -> (SimNetwork, Card, CdmaRing<u64>) {
+fn without_realignment_ring(route: DescriptorRoute) -> (SimNetwork, Card, CdmaRing<u64>) {
     let file = "xdma: { h2c_channels: 2, c2h_channels: 1 }\ncdma: { dre: false, data_width: 128 }";
     let network = network(described(file));
     let card = open(&network);
     let mut cdma = card.cdma().unwrap();
     cdma.set_bounce_channels(WIDTH, card.h2c(1).unwrap(), card.c2h(0).unwrap()).unwrap();
-    let made = cdma.into_ring(path(&card, way), options().length_bits(12));
+    let made = cdma.into_ring(path(&card, route), options().length_bits(12));
     let ring = made.unwrap_or_else(|refused| panic!("{refused}"));
     (network, card, ring)
 }
@@ -20,13 +20,13 @@ fn without_realignment_ring(way: DescriptorRoute) -> (SimNetwork, Card, CdmaRing
 #[test]
 fn cdma_ring_bounce_every_offset_and_length_around_beat() {
     const SPAN: usize = 256;
-    for way in SETUPS {
-        let (network, _card, mut ring) = without_realignment_ring(way);
+    for route in SETUPS {
+        let (network, _card, mut ring) = without_realignment_ring(route);
         let source = bytes(3, SPAN);
         poke(&network, 0, at(0x20_0000), &source);
         let beat = u64::from(WIDTH);
         // The data path is the same for both descriptor routes, so that one of them is enough for all offsets.
-        let step = if way == DescriptorRoute::Bypass { 1 } else { 5 };
+        let step = if route == DescriptorRoute::Bypass { 1 } else { 5 };
         for (first, second) in
             (0..beat).step_by(step).flat_map(|first| (0..beat).map(move |second| (first, second)))
         {
@@ -41,7 +41,7 @@ fn cdma_ring_bounce_every_offset_and_length_around_beat() {
                 expected[second..][..length].copy_from_slice(&source[first..][..length]);
                 assert!(
                     peek(&network, 0, at(0x30_0000), SPAN) == expected,
-                    "{way:?}: {length} bytes from {first} to {second}"
+                    "{route:?}: {length} bytes from {first} to {second}"
                 );
             }
         }
@@ -108,8 +108,8 @@ proptest! {
 
 #[test]
 fn cdma_ring_failed_bounce_returns_payload_and_continues() {
-    for way in SETUPS {
-        let (network, card, mut ring) = without_realignment_ring(way);
+    for route in SETUPS {
+        let (network, card, mut ring) = without_realignment_ring(route);
         let before = ring.copy(at(0x20_0000), at(0x30_0000), 5000, 1).unwrap();
         network.with_card(0, |card| card.poison(at(0x40_0000), 16));
         let refused = ring.copy(at(0x40_0001), at(0x50_0002), 100, 2).unwrap_err();

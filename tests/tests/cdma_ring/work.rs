@@ -5,9 +5,9 @@ use fpga_tests::causes::Lower as _;
 
 #[test]
 fn cdma_ring_chains_of_every_length() {
-    for way in SETUPS {
+    for route in SETUPS {
         let (network, card) = opened();
-        let mut ring = ring(&card, way, options());
+        let mut ring = ring(&card, route, options());
         let data = bytes(1, 15 * 100);
         poke(&network, 0, at(0x20_0000), &data);
         for length in 1..=15_u64 {
@@ -32,7 +32,7 @@ fn cdma_ring_chains_of_every_length() {
                     done.payload
                 })
                 .collect();
-            assert_eq!(payloads, (0..length).collect::<Vec<_>>(), "{way:?}");
+            assert_eq!(payloads, (0..length).collect::<Vec<_>>(), "{route:?}");
             let all = usize::try_from(length * 100).unwrap();
             let arrived = peek(&network, 0, at(0x30_0000), 15 * 100);
             assert!(arrived[..all] == data[..all] && arrived[all..].iter().all(|byte| *byte == 0));
@@ -60,8 +60,8 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let (network, card) = opened();
-        let way = if channel { DescriptorRoute::Channel } else { DescriptorRoute::Bypass };
-        let mut ring: CdmaRing<usize> = ring(&card, way, options().length_bits(13).copies(8));
+        let route = if channel { DescriptorRoute::Channel } else { DescriptorRoute::Bypass };
+        let mut ring: CdmaRing<usize> = ring(&card, route, options().length_bits(13).copies(8));
         let mut model = bytes(seed, MODEL);
         let base = MEMORY - MODEL as u64;
         poke(&network, 0, at(base), &model);
@@ -120,10 +120,10 @@ proptest! {
 
 #[test]
 fn cdma_ring_appends_while_running_wrap_many_times() {
-    for way in SETUPS {
+    for route in SETUPS {
         for (descriptors, steps) in [(2, 1), (4, 3), (8, 7), (16, 2)] {
             let (network, card) = opened();
-            let mut ring: CdmaRing<u64> = ring(&card, way, options().descriptors(descriptors));
+            let mut ring: CdmaRing<u64> = ring(&card, route, options().descriptors(descriptors));
             let data = bytes(3, 1 << 16);
             poke(&network, 0, at(0x20_0000), &data);
             let (mut sent, mut ended) = (0_u64, 0_u64);
@@ -145,17 +145,17 @@ fn cdma_ring_appends_while_running_wrap_many_times() {
                     ended += 1;
                 }
             }
-            assert_eq!((executed(&network), ring.overruns()), (500, 0), "{way:?} {descriptors}");
-            assert!(peek(&network, 0, at(0x30_0000), 59_000) == data[..59_000], "{way:?} {descriptors}");
+            assert_eq!((executed(&network), ring.overruns()), (500, 0), "{route:?} {descriptors}");
+            assert!(peek(&network, 0, at(0x30_0000), 59_000) == data[..59_000], "{route:?} {descriptors}");
         }
     }
 }
 
 /// Gives the queued copies to the engine and runs it to the end, without reading its progress.
-fn hand_over<T>(network: &SimNetwork, ring: &mut CdmaRing<T>, way: DescriptorRoute) {
+fn hand_over<T>(network: &SimNetwork, ring: &mut CdmaRing<T>, route: DescriptorRoute) {
     assert_eq!(ring.poll(), Ok(0));
     network.step_until_idle();
-    if way == DescriptorRoute::Channel {
+    if route == DescriptorRoute::Channel {
         // The descriptors have arrived: this poll writes the tail.
         assert_eq!(ring.poll(), Ok(0));
         network.step_until_idle();
@@ -164,26 +164,26 @@ fn hand_over<T>(network: &SimNetwork, ring: &mut CdmaRing<T>, way: DescriptorRou
 
 #[test]
 fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
-    for way in SETUPS {
+    for route in SETUPS {
         let (network, card) = opened();
-        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        let mut ring: CdmaRing<u64> = ring(&card, route, options());
         for count in [1_u64, 5, 10, 15] {
             for n in 0..count {
                 ring.copy(at(0x20_0000 + n * 64), at(0x30_0000 + n * 64), 64, n).unwrap();
             }
             let before = card.counters().unwrap();
-            hand_over(&network, &mut ring, way);
+            hand_over(&network, &mut ring, route);
             let handed = card.counters().unwrap();
             assert_eq!(
                 ring.poll(),
                 Ok(usize::try_from(count).unwrap()),
-                "{way:?}: one poll collects the batch"
+                "{route:?}: one poll collects the batch"
             );
             let after = card.counters().unwrap();
             assert_eq!(after.mmio_writes, handed.mmio_writes, "polling writes no register");
             let (writes, reads) =
                 (handed.mmio_writes - before.mmio_writes, handed.mmio_reads - before.mmio_reads);
-            match way {
+            match route {
                 // 64 bytes per descriptor in accesses of 8, also where the batch wraps around; two writes for the tail; one read-back.
                 DescriptorRoute::Bypass => assert_eq!((writes, reads), (8 * count + 2, 1)),
                 // At most one run of the channel, then the tail.
@@ -192,7 +192,7 @@ fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
             // Bypass: the status word. Channel: the pointer, which is at the tail, and the status register, which reads idle.
             assert_eq!(
                 after.mmio_reads - handed.mmio_reads,
-                if way == DescriptorRoute::Bypass { 1 } else { 2 }
+                if route == DescriptorRoute::Bypass { 1 } else { 2 }
             );
             assert_eq!(ring.poll(), Ok(0));
             assert_eq!(
@@ -207,9 +207,9 @@ fn cdma_ring_batch_costs_one_tail_write_pair_and_one_read_per_poll() {
 
 #[test]
 fn cdma_ring_list_is_one_copy_and_long_list_is_cut() {
-    for way in SETUPS {
+    for route in SETUPS {
         let (network, card) = opened();
-        let mut ring: CdmaRing<String> = ring(&card, way, options().length_bits(12));
+        let mut ring: CdmaRing<String> = ring(&card, route, options().length_bits(12));
         assert_eq!(ring.max_descriptor_length(), 4096 - 64);
         let data = bytes(4, 20_000);
         poke(&network, 0, at(0x20_0000), &data);
@@ -326,7 +326,7 @@ fn cdma_ring_invalid_configuration_returns_everything() {
 
 #[test]
 fn cdma_ring_every_build_has_ring() {
-    for way in SETUPS {
+    for route in SETUPS {
         for (file, options) in [
             ("cdma: { address_width: 32 }\nmemory: { size: 0x10000000 }", options()),
             ("cdma: { address_width: 40 }", options()),
@@ -337,13 +337,13 @@ fn cdma_ring_every_build_has_ring() {
         ] {
             let network = network(described(file));
             let card = open(&network);
-            let mut ring = ring(&card, way, options);
+            let mut ring = ring(&card, route, options);
             (0..20).for_each(|seed| assert_works(&network, &mut ring, seed));
         }
         // Addresses that the build cannot issue.
         let network = network(described("cdma: { address_width: 32 }"));
         let card = open(&network);
-        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        let mut ring: CdmaRing<u64> = ring(&card, route, options());
         let refused = ring.copy(at(0), at(0x1_0000_0000), 64, 0).unwrap_err();
         assert!(
             matches!(refused.error.kind.lower(), Some(RefusalReason::CardAddress { address_bits: 32, .. })),

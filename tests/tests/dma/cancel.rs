@@ -136,13 +136,13 @@ fn check(
 
 /// Submits five transfers, lets `prepare` bring the channel into a state, cancels one and checks the result.
 pub(crate) fn cancelled_after(
-    way: TestSetup,
+    setup: TestSetup,
     kind: Kind,
     which: usize,
     prepare: &dyn Fn(&mut TestBed),
 ) -> bool {
-    let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
-    let mut bed = TestBed::with(way, options);
+    let options = setup.options().descriptors(128).transfers(16).max_descriptor_length(4096);
+    let mut bed = TestBed::with(setup, options);
     let memory = bed.register_memory(TRANSFERS * LENGTH);
     let transfers: Vec<_> =
         (0..TRANSFERS).map(|n| submit(&mut bed, memory, kind, n, LENGTH).unwrap()).collect();
@@ -166,10 +166,10 @@ pub(crate) fn cancelled_after(
 }
 
 fn every_case(mut case: impl FnMut(TestSetup, Kind, usize)) {
-    for way in SETUPS {
+    for setup in SETUPS {
         for kind in KINDS {
             for which in [0, TRANSFERS / 2, TRANSFERS - 1] {
-                case(way, kind, which);
+                case(setup, kind, which);
             }
         }
     }
@@ -177,31 +177,31 @@ fn every_case(mut case: impl FnMut(TestSetup, Kind, usize)) {
 
 #[test]
 fn cancel_queued_transfer_returns_buffer() {
-    every_case(|way, kind, which| {
-        assert!(cancelled_after(way, kind, which, &|_| ()));
+    every_case(|setup, kind, which| {
+        assert!(cancelled_after(setup, kind, which, &|_| ()));
     });
 }
 
 /// Cancels after every `middle` steps in the transfer in the middle, and after every `others` steps in the first and the last.
 fn cancel_in_middle(middle: usize, others: usize) {
-    every_case(|way, kind, which| {
+    every_case(|setup, kind, which| {
         let mut reported = [false; 2];
         let stride = if which == TRANSFERS / 2 { middle } else { others };
         for steps in (0..60).step_by(stride).chain([100]) {
-            let withdrawn = cancelled_after(way, kind, which, &|bed| {
+            let withdrawn = cancelled_after(setup, kind, which, &|bed| {
                 bed.channel.poll().unwrap();
                 bed.step(steps);
             });
             reported[usize::from(withdrawn)] = true;
             assert!(
                 !withdrawn || reported == [false, true],
-                "{way:?} {kind:?}: more steps never make a cancel earlier"
+                "{setup:?} {kind:?}: more steps never make a cancel earlier"
             );
         }
         assert_eq!(
             reported,
             [true, true],
-            "{way:?} {kind:?} {which}: cancels before and after the start were both seen"
+            "{setup:?} {kind:?} {which}: cancels before and after the start were both seen"
         );
     });
 }
@@ -220,10 +220,10 @@ fn cancel_transfer_at_every_moment_keeps_others() {
 /// A transfer of one long descriptor: the engine completes what it has started.
 #[test]
 fn cancel_single_descriptor_in_progress_ends_it() {
-    for way in SETUPS {
+    for setup in SETUPS {
         // Every moment around the start, and some later ones.
         for steps in (0..10).chain([15, 29]) {
-            let mut bed = TestBed::new(way);
+            let mut bed = TestBed::new(setup);
             let memory = bed.register_memory(2 << 20);
             let data = bytes(1, 1 << 20);
             bed.put(memory, 0, CardAddr::ZERO, &data);
@@ -234,9 +234,9 @@ fn cancel_single_descriptor_in_progress_ends_it() {
             let withdrawn = bed.channel.cancel(long).unwrap();
             assert!(!withdrawn || !bed.channel.has_ended(behind));
             let done = bed.finish();
-            assert_eq!(done.len(), usize::from(withdrawn), "{way:?} after {steps} steps");
+            assert_eq!(done.len(), usize::from(withdrawn), "{setup:?} after {steps} steps");
             assert!(withdrawn || bed.arrived(memory, 0, CardAddr::ZERO, 1 << 20) == data);
-            assert!(!(withdrawn && steps > 5), "{way:?}: a transfer in progress is not withdrawn");
+            assert!(!(withdrawn && steps > 5), "{setup:?}: a transfer in progress is not withdrawn");
             bed.assert_works(2);
         }
     }
@@ -244,8 +244,8 @@ fn cancel_single_descriptor_in_progress_ends_it() {
 
 #[test]
 fn cancel_unknown_or_old_ticket_is_refused() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(4096);
         let first = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         bed.channel.wait_ended(first, WaitOptions::default()).unwrap();
@@ -253,10 +253,10 @@ fn cancel_unknown_or_old_ticket_is_refused() {
         let second = bed.channel.submit(buffer, CardAddr::ZERO).unwrap();
         bed.channel.wait_ended(second, WaitOptions::default()).unwrap();
         for ticket in [first, second, first] {
-            assert_eq!(bed.channel.cancel(ticket), Ok(false), "{way:?}");
+            assert_eq!(bed.channel.cancel(ticket), Ok(false), "{setup:?}");
         }
         assert_eq!(bed.channel.next_completion().unwrap().outcome, Ok(64), "the transfer is unaffected");
-        let mut other = way.take(&bed.card, 1, way.options()).unwrap();
+        let mut other = setup.take(&bed.card, 1, setup.options()).unwrap();
         for _ in 0..2 {
             let unknown = other.cancel(first);
             assert!(matches!(unknown, Err(Error { kind: ChannelError::UnknownTicket, .. })), "{unknown:?}");
@@ -272,27 +272,27 @@ fn cancel_unknown_or_old_ticket_is_refused() {
 }
 
 /// Cancels all transfers in random order.
-pub(crate) fn cancel_all(way: TestSetup, seed: u64) {
-    let mut dice = TestRng::new(seed);
-    let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
-    let mut bed = TestBed::with(way, options);
+pub(crate) fn cancel_all(setup: TestSetup, seed: u64) {
+    let mut rng = TestRng::new(seed);
+    let options = setup.options().descriptors(128).transfers(16).max_descriptor_length(4096);
+    let mut bed = TestBed::with(setup, options);
     let memory = bed.register_memory(TRANSFERS * LENGTH);
     let transfers: Vec<_> =
-        (0..TRANSFERS).map(|n| submit(&mut bed, memory, dice.one_of(&KINDS), n, LENGTH).unwrap()).collect();
-    if dice.below(4) != 0 {
+        (0..TRANSFERS).map(|n| submit(&mut bed, memory, rng.one_of(&KINDS), n, LENGTH).unwrap()).collect();
+    if rng.below(4) != 0 {
         bed.channel.poll().unwrap();
     }
-    bed.step(dice.below(60));
+    bed.step(rng.below(60));
     let mut order: Vec<_> = (0..TRANSFERS).collect();
     for n in (1..TRANSFERS).rev() {
-        order.swap(n, dice.below(n + 1));
+        order.swap(n, rng.below(n + 1));
     }
     let cancelled: Vec<_> = order
         .into_iter()
         .map(|n| transfers[n].ticket)
         .filter(|ticket| bed.channel.cancel(*ticket).unwrap())
         .collect();
-    assert_eq!(bed.channel.in_flight(), 0, "{way:?}: no transfer remains in flight");
+    assert_eq!(bed.channel.in_flight(), 0, "{setup:?}: no transfer remains in flight");
     let done = bed.completions();
     check(&bed, memory, &transfers, &cancelled, done);
     bed.assert_works(3);
@@ -301,9 +301,9 @@ pub(crate) fn cancel_all(way: TestSetup, seed: u64) {
 
 #[test]
 fn cancel_all_in_any_order_returns_all() {
-    for way in SETUPS {
+    for setup in SETUPS {
         for seed in 0..40 {
-            cancel_all(way, seed);
+            cancel_all(setup, seed);
         }
     }
 }
@@ -311,35 +311,35 @@ fn cancel_all_in_any_order_returns_all() {
 /// Submitting, polling, stepping and cancelling in any interleaving.
 #[test]
 fn cancel_random_interleaving_keeps_invariants() {
-    for way in SETUPS {
+    for setup in SETUPS {
         for seed in 0..25 {
-            interleaved(way, seed);
+            interleaved(setup, seed);
         }
     }
 }
 
-pub(crate) fn interleaved(way: TestSetup, seed: u64) {
+pub(crate) fn interleaved(setup: TestSetup, seed: u64) {
     const COUNT: usize = 48;
-    let mut dice = TestRng::new(seed);
-    let longest = dice.one_of(&[4096, 8192, 1 << 20]);
-    let options = way.options().descriptors(64).transfers(16).max_descriptor_length(longest);
-    let mut bed = TestBed::with(way, options.report_each(dice.below(2) == 0));
+    let mut rng = TestRng::new(seed);
+    let longest = rng.one_of(&[4096, 8192, 1 << 20]);
+    let options = setup.options().descriptors(64).transfers(16).max_descriptor_length(longest);
+    let mut bed = TestBed::with(setup, options.report_each(rng.below(2) == 0));
     let memory = bed.register_memory(COUNT * LENGTH);
     let mut transfers = Vec::new();
     let mut cancelled = Vec::new();
     let mut done = Vec::new();
     while transfers.len() < COUNT || bed.channel.in_flight() > 0 {
-        match dice.below(8) {
+        match rng.below(8) {
             0..3 if transfers.len() < COUNT => {
-                let length = dice.one_of(&[2, 64, 4096, 5000, 20_000, LENGTH]);
-                let kind = dice.one_of(&KINDS);
+                let length = rng.one_of(&[2, 64, 4096, 5000, 20_000, LENGTH]);
+                let kind = rng.one_of(&KINDS);
                 match submit(&mut bed, memory, kind, transfers.len(), length) {
                     Ok(transfer) => transfers.push(transfer),
                     Err(error) => assert!(error.is_full(), "{error}"),
                 }
             }
             3 if !transfers.is_empty() => {
-                let behind = dice.below(transfers.len().min(12));
+                let behind = rng.below(transfers.len().min(12));
                 let ticket = transfers[transfers.len() - 1 - behind].ticket;
                 if bed.channel.cancel(ticket).unwrap() && !cancelled.contains(&ticket) {
                     cancelled.push(ticket);
@@ -349,7 +349,7 @@ pub(crate) fn interleaved(way: TestSetup, seed: u64) {
                 bed.channel.poll().unwrap();
             }
             6 => done.extend(bed.completions()),
-            _ => bed.step(dice.below(20)),
+            _ => bed.step(rng.below(20)),
         }
     }
     done.extend(bed.completions());
@@ -362,11 +362,11 @@ pub(crate) fn interleaved(way: TestSetup, seed: u64) {
 /// A cancel after the engine has stopped on an error that is not reported yet.
 #[test]
 fn cancel_during_pending_error_reports_error() {
-    for way in SETUPS {
+    for setup in SETUPS {
         for which in 0..TRANSFERS {
             let network = fpga_tests::cards::network(fpga_tests::cards::with_channels(2, 2));
             let card = fpga_tests::cards::open(&network);
-            let mut bed = TestBed::on(network, card, way, way.options().max_descriptor_length(4096));
+            let mut bed = TestBed::on(network, card, setup, setup.options().max_descriptor_length(4096));
             let memory = bed.register_memory(TRANSFERS * LENGTH);
             let transfers: Vec<_> =
                 (0..TRANSFERS).map(|n| submit(&mut bed, memory, Kind::Buffer, n, LENGTH).unwrap()).collect();
@@ -375,7 +375,7 @@ fn cancel_during_pending_error_reports_error() {
             bed.channel.poll().unwrap();
             bed.network.step_until_idle();
             let withdrawn = bed.channel.cancel(transfers[which].ticket).unwrap();
-            assert_eq!(withdrawn, which >= 2, "{way:?}: the first two had arrived");
+            assert_eq!(withdrawn, which >= 2, "{setup:?}: the first two had arrived");
             assert_eq!(bed.channel.in_flight(), 0, "an error ends all transfers");
             let done = bed.completions();
             assert_eq!(done.len(), TRANSFERS);
@@ -400,10 +400,10 @@ fn cancel_during_pending_error_reports_error() {
 /// Posted work continues where it stopped: an executed descriptor is not executed again.
 #[test]
 fn cancel_moves_no_descriptor_twice() {
-    for way in SETUPS {
+    for setup in SETUPS {
         // Few enough steps that the last transfer does not start.
         for steps in 0..30 {
-            let mut bed = TestBed::with(way, way.options().max_descriptor_length(4096));
+            let mut bed = TestBed::with(setup, setup.options().max_descriptor_length(4096));
             let memory = bed.register_memory(TRANSFERS * LENGTH);
             let before = bed.card.counters().unwrap().descriptors;
             let tickets: Vec<_> = (0..TRANSFERS)
@@ -415,7 +415,7 @@ fn cancel_moves_no_descriptor_twice() {
             assert!(withdrawn);
             bed.finish();
             let executed = bed.card.counters().unwrap().descriptors - before;
-            assert_eq!(executed, (TRANSFERS as u64 - 1) * 8, "{way:?} after {steps} steps");
+            assert_eq!(executed, (TRANSFERS as u64 - 1) * 8, "{setup:?} after {steps} steps");
         }
     }
 }
@@ -423,25 +423,25 @@ fn cancel_moves_no_descriptor_twice() {
 /// A cancel costs a few register accesses, and only where the engine has to be stopped.
 #[test]
 fn cancel_queued_transfer_needs_no_register_access() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(4096);
         poke(&bed.network, 0, CardAddr::ZERO, &[1]);
         // The first transfer is posted; in batch mode the second one waits for its end.
         let first = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         bed.channel.poll().unwrap();
         let second = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-        if matches!(way.mode, RunMode::Batch) {
+        if matches!(setup.mode, RunMode::Batch) {
             bed.channel.poll().unwrap();
         }
         let before = bed.card.counters();
         assert_eq!(bed.channel.cancel(second), Ok(true));
-        assert_eq!(bed.card.counters(), before, "{way:?}");
+        assert_eq!(bed.card.counters(), before, "{setup:?}");
         assert_eq!(bed.channel.cancel(first), Ok(true));
         let after = bed.card.counters().unwrap();
         let before = before.unwrap();
-        assert!(after.mmio_reads - before.mmio_reads <= 4, "{way:?}");
-        assert!(after.mmio_writes - before.mmio_writes <= 2, "{way:?}");
+        assert!(after.mmio_reads - before.mmio_reads <= 4, "{setup:?}");
+        assert!(after.mmio_writes - before.mmio_writes <= 2, "{setup:?}");
         assert_eq!(bed.completions().len(), 2);
     }
 }

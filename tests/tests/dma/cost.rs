@@ -22,8 +22,8 @@ fn since(bed: &TestBed, before: AccessCounters) -> AccessCounters {
 /// One transfer, posted alone: the minimum number of writes of its run mode.
 #[test]
 fn cost_single_transfer_writes_minimum() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(4096);
         let one = |bed: &mut TestBed| {
             let ticket = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
@@ -37,19 +37,19 @@ fn cost_single_transfer_writes_minimum() {
             one(&mut bed);
         }
         let cost = since(&bed, before);
-        assert_eq!((cost.mmio_reads, cost.interrupts, cost.descriptors), (0, 0, 1000), "{way:?}");
+        assert_eq!((cost.mmio_reads, cost.interrupts, cost.descriptors), (0, 0, 1000), "{setup:?}");
         // Batch mode: stop, pointer, adjacency, run (the pointer's high word stays the same). Credit mode: credits.
-        let most = if matches!(way.mode, RunMode::Batch) { 4000 } else { 1000 };
-        assert!(cost.mmio_writes <= most, "{way:?}: {} writes", cost.mmio_writes);
+        let most = if matches!(setup.mode, RunMode::Batch) { 4000 } else { 1000 };
+        assert!(cost.mmio_writes <= most, "{setup:?}: {} writes", cost.mmio_writes);
     }
 }
 
 /// Every way to submit costs the same number of doorbells: a list costs no more than a part.
 #[test]
 fn cost_list_uses_as_few_doorbells_as_parts() {
-    fn cost(way: TestSetup) -> [u64; 2] {
+    fn cost(setup: TestSetup) -> [u64; 2] {
         [false, true].map(|lists| {
-            let mut bed = TestBed::new(way);
+            let mut bed = TestBed::new(setup);
             let memory = bed.register_memory(1 << 16);
             let round = |bed: &mut TestBed| {
                 let mut last = None;
@@ -78,8 +78,8 @@ fn cost_list_uses_as_few_doorbells_as_parts() {
             cost.mmio_writes
         })
     }
-    for way in SETUPS {
-        let [parts, lists] = cost(way);
-        assert_eq!(parts, lists, "{way:?}");
+    for setup in SETUPS {
+        let [parts, lists] = cost(setup);
+        assert_eq!(parts, lists, "{setup:?}");
     }
 }

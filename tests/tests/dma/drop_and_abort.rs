@@ -113,14 +113,14 @@ impl Work {
     }
 }
 
-fn short(way: TestSetup) -> fpga_driver::ChannelOptions {
-    way.options().max_descriptor_length(4096)
+fn short(setup: TestSetup) -> fpga_driver::ChannelOptions {
+    setup.options().max_descriptor_length(4096)
 }
 
 #[test]
 fn abort_before_start_and_after_end_is_harmless() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         assert_eq!(bed.channel.abort(), Ok(0));
         let memory = bed.register_memory(4096);
         bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
@@ -143,23 +143,23 @@ fn abort_before_start_and_after_end_is_harmless() {
 }
 
 /// Asserts that all of the card works after it is opened again.
-fn assert_opens(network: &SimNetwork, way: TestSetup) {
+fn assert_opens(network: &SimNetwork, setup: TestSetup) {
     let card = open(network);
     assert_pool(&card, 0, 0);
-    let mut bed = TestBed::on(network.clone(), card, way, way.options());
+    let mut bed = TestBed::on(network.clone(), card, setup, setup.options());
     bed.assert_works(9);
     drop(bed);
     assert_closed(network, 0);
 }
 
 fn drop_stops_card_writes(stride: usize) {
-    for way in SETUPS {
+    for setup in SETUPS {
         for steps in (0..45).step_by(stride) {
-            let mut bed = TestBed::with(way, short(way));
+            let mut bed = TestBed::with(setup, short(setup));
             Work::begin(&mut bed, steps);
             let TestBed { channel, card, network, .. } = bed;
             drop(channel);
-            assert!(channels_idle(&network, 0), "{way:?} after {steps} steps");
+            assert!(channels_idle(&network, 0), "{setup:?} after {steps} steps");
             assert_pool(&card, 0, 0);
             // Memory that the engine could reach has another owner now.
             let mut witness = card.buffer(1 << 20).unwrap();
@@ -185,15 +185,15 @@ fn drop_channel_at_every_moment_stops_card_writes() {
 
 #[test]
 fn drop_by_panicking_thread_releases_channel() {
-    for way in SETUPS {
+    for setup in SETUPS {
         for steps in [0, 5, 30] {
-            let mut bed = TestBed::with(way, short(way));
+            let mut bed = TestBed::with(setup, short(setup));
             let TestBed { card, network, .. } = {
                 Work::begin(&mut bed, steps);
                 bed
             };
             // The thread uses another channel of the same card.
-            let mut channel = way.take(&card, 1, short(way)).unwrap();
+            let mut channel = setup.take(&card, 1, short(setup)).unwrap();
             let thread = std::thread::spawn({
                 let card = card.clone();
                 move || {
@@ -208,10 +208,10 @@ fn drop_by_panicking_thread_releases_channel() {
             assert!(thread.join().is_err());
             assert!(channels_idle(&network, 0));
             assert_pool(&card, 0, 0);
-            let mut bed = TestBed::on(network, card, way, way.options());
+            let mut bed = TestBed::on(network, card, setup, setup.options());
             bed.assert_works(3);
             drop(bed.channel);
-            bed.channel = way.take(&bed.card, 1, way.options()).unwrap();
+            bed.channel = setup.take(&bed.card, 1, setup.options()).unwrap();
             bed.assert_works(4);
             drop((bed.channel, bed.card));
             assert_closed(&bed.network, 0);
@@ -236,15 +236,15 @@ pub(crate) const POLL_CALLS: [(&str, PollCall); 5] = [
 ];
 
 /// Resets the card after `steps` units of work, and lets `poll_call` detect it.
-pub(crate) fn reset(way: TestSetup, (name, poll_call): (&str, PollCall), steps: usize) {
+pub(crate) fn reset(setup: TestSetup, (name, poll_call): (&str, PollCall), steps: usize) {
     let stale = |error: &ChannelError| matches!(error.lower(), Some(MmioError::Stale { .. }));
-    let mut bed = TestBed::with(way, short(way));
+    let mut bed = TestBed::with(setup, short(setup));
     let work = Work::begin(&mut bed, steps);
     bed.network.backend(0).reset(ResetLevel::Hot).unwrap();
     let error = poll_call(&mut bed, &work).unwrap_err();
-    assert!(stale(&error.kind), "{way:?} {name}: {error}");
+    assert!(stale(&error.kind), "{setup:?} {name}: {error}");
     let (failed, kept) = work.check(&mut bed, &FaultCause::Reset);
-    assert!(failed >= 2 && kept == 0, "{way:?} {name}: {failed} failed, {kept} kept");
+    assert!(failed >= 2 && kept == 0, "{setup:?} {name}: {failed} failed, {kept} kept");
     // The error is returned by the call that detects it, and by every later call.
     assert!(stale(&bed.channel.poll().unwrap_err().kind));
     assert!(stale(&bed.channel.abort().unwrap_err().kind));
@@ -261,14 +261,16 @@ pub(crate) fn reset(way: TestSetup, (name, poll_call): (&str, PollCall), steps: 
     assert_pool(&bed.card, AREA, 0);
     drop((bed.channel, bed.card));
     assert_closed(&bed.network, 0);
-    assert_opens(&bed.network, way);
+    assert_opens(&bed.network, setup);
 }
 
 #[test]
 fn reset_returns_all_buffers() {
-    for (way, poll_call) in SETUPS.into_iter().flat_map(|way| POLL_CALLS.map(|poll_call| (way, poll_call))) {
+    for (setup, poll_call) in
+        SETUPS.into_iter().flat_map(|setup| POLL_CALLS.map(|poll_call| (setup, poll_call)))
+    {
         for steps in [0, 1, 2, 9, 20, 30, 40, 300] {
-            reset(way, poll_call, steps);
+            reset(setup, poll_call, steps);
         }
     }
 }
@@ -276,17 +278,17 @@ fn reset_returns_all_buffers() {
 /// With nothing posted the doorbell is the first access that detects the reset.
 #[test]
 fn reset_before_first_doorbell_is_detected() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(4096);
         let ticket = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
         let buffered = bed.channel.submit(bed.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
         bed.network.backend(0).reset(ResetLevel::Hot).unwrap();
         let error = bed.channel.wait(buffered, WaitOptions::default()).unwrap_err();
-        assert!(matches!(error.kind.lower(), Some(MmioError::Stale { .. })), "{way:?}: {error}");
+        assert!(matches!(error.kind.lower(), Some(MmioError::Stale { .. })), "{setup:?}: {error}");
         assert!(
             bed.channel.has_ended(ticket),
-            "{way:?}: the error is reported once, and all transfers have ended"
+            "{setup:?}: the error is reported once, and all transfers have ended"
         );
         let done = bed.channel.wait(buffered, WaitOptions::default()).unwrap();
         assert_eq!(done.outcome.unwrap_err().kind.cause, FaultCause::Reset);
@@ -297,28 +299,35 @@ fn reset_before_first_doorbell_is_detected() {
 }
 
 /// Removes the card after `steps` units of work, and lets `poll_call` detect it.
-pub(crate) fn left(way: TestSetup, (name, poll_call): (&str, PollCall), failure: CardFailure, steps: usize) {
-    let mut bed = TestBed::with(way, short(way));
+pub(crate) fn left(
+    setup: TestSetup,
+    (name, poll_call): (&str, PollCall),
+    failure: CardFailure,
+    steps: usize,
+) {
+    let mut bed = TestBed::with(setup, short(setup));
     let work = Work::begin(&mut bed, steps);
     bed.network.fail(0, failure);
     let error = poll_call(&mut bed, &work).unwrap_err();
     let Error { kind: ChannelError::Gone { quarantined, .. }, .. } = error else {
-        panic!("{way:?} {name}: {error}")
+        panic!("{setup:?} {name}: {error}")
     };
     let (_, kept) = work.check(&mut bed, &FaultCause::Gone);
     let posts = !matches!(name, "abort" | "cancel");
     assert_kept(&mut bed, &work, posts, kept, quarantined, QuarantineReason::DeviceGone);
     drop((bed.channel, bed.card));
     bed.network.fail(0, CardFailure::None);
-    assert_opens(&bed.network, way);
+    assert_opens(&bed.network, setup);
 }
 
 #[test]
 fn removed_card_quarantines_reachable_memory() {
-    for (way, poll_call) in SETUPS.into_iter().flat_map(|way| POLL_CALLS.map(|poll_call| (way, poll_call))) {
+    for (setup, poll_call) in
+        SETUPS.into_iter().flat_map(|setup| POLL_CALLS.map(|poll_call| (setup, poll_call)))
+    {
         for steps in [0, 9, 300] {
             for failure in [CardFailure::Gone, CardFailure::AllOnes] {
-                left(way, poll_call, failure, steps);
+                left(setup, poll_call, failure, steps);
             }
         }
     }
@@ -326,22 +335,27 @@ fn removed_card_quarantines_reachable_memory() {
 
 #[test]
 fn stuck_engine_quarantines_reachable_memory() {
-    for (way, (name, poll_call)) in
-        SETUPS.into_iter().flat_map(|way| POLL_CALLS[..2].iter().map(move |poll_call| (way, *poll_call)))
+    for (setup, (name, poll_call)) in
+        SETUPS.into_iter().flat_map(|setup| POLL_CALLS[..2].iter().map(move |poll_call| (setup, *poll_call)))
     {
         for steps in [0, 9, 300] {
             let network = fast_network(with_channels(2, 2));
             let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
             let card = Card::from_backend(backend.clone()).unwrap();
-            let mut bed = TestBed::on(network, card, way, short(way));
+            let mut bed = TestBed::on(network, card, setup, short(setup));
             let work = Work::begin(&mut bed, steps);
-            let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
+            let status = ChannelBlock::STATUS.address(channel_base(setup.direction, 0)).get();
             backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
             let error = poll_call(&mut bed, &work).unwrap_err();
             let Error { kind: ChannelError::Wedged { quarantined, waited, .. }, .. } = error else {
-                panic!("{way:?} {name}: {error}")
+                panic!("{setup:?} {name}: {error}")
             };
-            assert_eq!(waited.as_millis(), 2000, "{way:?} {name}");
+            assert_eq!(waited.as_millis(), 2000, "{setup:?} {name}");
+            let refused = bed.channel.submit_at(work.idle, 0, 64, CardAddr::ZERO);
+            assert!(
+                matches!(refused, Err(Error { kind: SubmitError::Channel(ChannelError::Wedged { .. }), .. })),
+                "{setup:?} {name}: {refused:?}"
+            );
             let (_, kept) = work.check(&mut bed, &FaultCause::Wedged);
             assert_kept(
                 &mut bed,
@@ -353,8 +367,8 @@ fn stuck_engine_quarantines_reachable_memory() {
             );
             // The neighbouring channel is not affected.
             let TestBed { channel, card, network, .. } = bed;
-            let other = way.take(&card, 1, way.options()).unwrap();
-            let mut other = TestBed { setup: way, channel: other, card, network };
+            let other = setup.take(&card, 1, setup.options()).unwrap();
+            let mut other = TestBed { setup, channel: other, card, network };
             let ticket = {
                 let memory = other.register_memory(4096);
                 other.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap()
@@ -374,18 +388,18 @@ fn assert_kept(
     quarantined: usize,
     reason: QuarantineReason,
 ) {
-    let way = bed.setup;
+    let setup = bed.setup;
     let posted_kept = bed.channel.memory(work.posted).is_none();
     // A call that polls may have posted the rest before.
     let queued_kept = posts && bed.channel.memory(work.queued).is_none();
-    assert_eq!(quarantined, kept + usize::from(posted_kept) + usize::from(queued_kept), "{way:?}");
+    assert_eq!(quarantined, kept + usize::from(posted_kept) + usize::from(queued_kept), "{setup:?}");
     for (memory, kept) in
         [(work.idle, false), (work.done, false), (work.posted, posted_kept), (work.queued, queued_kept)]
     {
         match bed.channel.deregister_memory(memory).map(drop) {
             Ok(()) => assert!(!kept),
             Err(Error { kind: ChannelError::NotRegistered, .. }) => {
-                assert!(kept, "{way:?}: the memory was not posted to the card")
+                assert!(kept, "{setup:?}: the memory was not posted to the card")
             }
             Err(error) => panic!("{error}"),
         }
@@ -397,13 +411,13 @@ fn assert_kept(
 /// Memory that is not in flight when the channel is dropped goes back to the pool, in every state of the engine.
 #[test]
 fn wedged_channel_dropped_quarantines_posted_memory_only() {
-    for way in SETUPS {
+    for setup in SETUPS {
         let network = fast_network(with_channels(2, 2));
         let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::from_backend(backend.clone()).unwrap();
-        let mut bed = TestBed::on(network, card, way, short(way));
+        let mut bed = TestBed::on(network, card, setup, short(setup));
         Work::begin(&mut bed, 2);
-        let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
+        let status = ChannelBlock::STATUS.address(channel_base(setup.direction, 0)).get();
         backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: status, value: 1 }]);
         let TestBed { channel, card, network: _network, .. } = bed;
         let channel: Channel = channel;
@@ -417,22 +431,25 @@ fn wedged_channel_dropped_quarantines_posted_memory_only() {
 /// memory that goes back to the pool with the refusal.
 #[test]
 fn take_busy_channel_is_refused_and_untouched() {
-    for way in SETUPS {
+    for setup in SETUPS {
         let network = network(with_channels(2, 2));
         let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::from_backend(backend.clone()).unwrap();
-        let mut channel = way.take(&card, 0, short(way)).unwrap();
+        let mut channel = setup.take(&card, 0, short(setup)).unwrap();
         channel.submit(card.buffer(4 * LENGTH).unwrap(), CardAddr::ZERO).unwrap();
         channel.poll().unwrap();
         // Without register writes the engine cannot be stopped.
         backend.refuse_writes(true);
+        let error = channel.abort().unwrap_err();
+        assert!(matches!(error.kind.lower(), Some(MmioError::Refused { .. })), "{setup:?}: {error}");
+        assert_eq!(channel.in_flight(), 1, "{setup:?}: neither lost nor returned");
         drop(channel);
         backend.refuse_writes(false);
         for _ in 0..3 {
-            let refused = way.take(&card, 0, short(way));
+            let refused = setup.take(&card, 0, short(setup));
             assert!(
                 matches!(refused, Err(Error { kind: ResourceError::Busy { .. }, .. })),
-                "{way:?}: {refused:?}"
+                "{setup:?}: {refused:?}"
             );
         }
         assert_pool(&card, 0, 2);
@@ -444,14 +461,14 @@ fn take_busy_channel_is_refused_and_untouched() {
         for witness in &witnesses {
             assert!(
                 witness.to_vec().iter().all(|byte| *byte == 0x5A),
-                "{way:?}: the card wrote back into released memory"
+                "{setup:?}: the card wrote back into released memory"
             );
         }
         drop(witnesses);
-        if matches!(way.mode, RunMode::Batch) {
+        if matches!(setup.mode, RunMode::Batch) {
             // The run has ended by itself.
-            let channel = way.take(&card, 0, way.options()).unwrap();
-            let mut bed = TestBed { setup: way, channel, card, network };
+            let channel = setup.take(&card, 0, setup.options()).unwrap();
+            let mut bed = TestBed { setup, channel, card, network };
             bed.assert_works(5);
         }
     }
@@ -459,19 +476,19 @@ fn take_busy_channel_is_refused_and_untouched() {
 
 #[test]
 fn take_channel_of_removed_card_is_refused() {
-    for way in SETUPS {
+    for setup in SETUPS {
         for failure in [CardFailure::Gone, CardFailure::AllOnes] {
             let network = network(with_channels(2, 2));
             let card = open(&network);
             network.fail(0, failure);
-            let refused = way.take(&card, 0, way.options());
+            let refused = setup.take(&card, 0, setup.options());
             assert!(
                 matches!(&refused, Err(error) if matches!(error.kind.lower(), Some(MmioError::Gone { .. }))),
-                "{way:?} {failure:?}: {refused:?}"
+                "{setup:?} {failure:?}: {refused:?}"
             );
             network.fail(0, CardFailure::None);
-            let channel = way.take(&card, 0, way.options()).unwrap();
-            let mut bed = TestBed { setup: way, channel, card, network };
+            let channel = setup.take(&card, 0, setup.options()).unwrap();
+            let mut bed = TestBed { setup, channel, card, network };
             bed.assert_works(6);
         }
     }
@@ -485,9 +502,9 @@ fn channels_end_independently() {
         .flat_map(|number| {
             let (card, network) = (&card, &network);
             [0, 1].map(move |direction| {
-                let way = SETUPS[usize::from(number % 2 == 1) * 2 + direction];
-                let channel = way.take(card, number, short(way)).unwrap();
-                TestBed { setup: way, channel, card: card.clone(), network: network.clone() }
+                let setup = SETUPS[usize::from(number % 2 == 1) * 2 + direction];
+                let channel = setup.take(card, number, short(setup)).unwrap();
+                TestBed { setup, channel, card: card.clone(), network: network.clone() }
             })
         })
         .collect();

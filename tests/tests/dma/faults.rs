@@ -19,17 +19,17 @@ fn logged(bed: &TestBed, kind: FaultKind) -> usize {
 }
 
 /// A card without network interface: only the AXI bus knows where its memory of 1 MiB ends.
-fn unknown_memory(way: TestSetup) -> TestBed {
-    let network = way.network(described("memory: { size: 0x100000 }"));
+fn unknown_memory(setup: TestSetup) -> TestBed {
+    let network = setup.network(described("memory: { size: 0x100000 }"));
     let card = open_with(&network, OpenOptions::default().network_interface(NetworkInterface::Ignored));
-    TestBed::on(network, card, way, way.options().max_descriptor_length(4096))
+    TestBed::on(network, card, setup, setup.options().max_descriptor_length(4096))
 }
 
 /// Errors in the middle of a stream: a caller that continues to submit without checking outcomes loses only the batch of each error.
-pub(crate) fn bad_stream(way: TestSetup) {
-    let mut bed = unknown_memory(way);
+pub(crate) fn bad_stream(setup: TestSetup) {
+    let mut bed = unknown_memory(setup);
     let memory = bed.register_memory(64 * 64);
-    let mut dice = TestRng::new(12);
+    let mut rng = TestRng::new(12);
     let (mut submitted, mut failed, mut faults) = (0_u64, 0, 0);
     while submitted < 3000 {
         let bad = submitted % 100 == 99;
@@ -38,7 +38,7 @@ pub(crate) fn bad_stream(way: TestSetup) {
             Ok(_) => submitted += 1,
             Err(error) => assert!(error.is_full(), "{error}"),
         }
-        if dice.below(7) == 0 {
+        if rng.below(7) == 0 {
             bed.channel.poll().unwrap();
             bed.channel.relax();
         }
@@ -52,23 +52,23 @@ pub(crate) fn bad_stream(way: TestSetup) {
         faults += u32::from(done.outcome.unwrap_err().kind.cause != FaultCause::EarlierFault);
     }
     assert_eq!(bed.channel.ended(), 3000);
-    assert!((1..=30).contains(&faults), "{way:?}: {faults}");
-    assert!(failed >= faults && failed < 3000, "{way:?}: {failed}");
+    assert!((1..=30).contains(&faults), "{setup:?}: {faults}");
+    assert!(failed >= faults && failed < 3000, "{setup:?}: {failed}");
     bed.assert_works(5);
 }
 
 #[test]
 fn fault_bad_transfers_in_sequence_leave_channel_usable() {
-    for way in SETUPS {
-        bad_stream(way);
+    for setup in SETUPS {
+        bad_stream(setup);
     }
 }
 
 /// Both counts in a timeout's message belong to the same run.
 #[test]
 fn fault_timeout_reports_progress_of_run() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(1 << 20);
         for _ in 0..10 {
             let ticket = bed.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
@@ -80,7 +80,7 @@ fn fault_timeout_reports_progress_of_run() {
                 panic!("{error}")
             };
             // Both are in a separate run in either mode, because long descriptors do not share a run with blocks of short ones (quirk 1).
-            assert_eq!((completed, posted), (0, 2), "{way:?}");
+            assert_eq!((completed, posted), (0, 2), "{setup:?}");
             bed.channel.wait_ended(tickets[1], WaitOptions::default()).unwrap();
         }
     }
@@ -89,51 +89,50 @@ fn fault_timeout_reports_progress_of_run() {
 /// Long descriptors and short ones on a card that mishandles several blocks of long ones (quirk 1).
 #[test]
 fn quirk_1_long_descriptors_transfer() {
-    for way in SETUPS {
+    for setup in SETUPS {
         let network = network(described("xdma: { long_descriptor_quirk: true }"));
         let card = fpga_tests::cards::open(&network);
-        let mut bed = TestBed::on(network, card, way, way.options().descriptors(256).transfers(128));
+        let mut bed = TestBed::on(network, card, setup, setup.options().descriptors(256).transfers(128));
         let memory = bed.register_memory(4 << 20);
-        let mut dice = TestRng::new(11);
+        let mut rng = TestRng::new(11);
         for round in 0..300_u64 {
             let mut last = None;
-            for _ in 0..=dice.below(40) {
-                let length =
-                    if dice.below(6) == 0 { 4097 + dice.below(60_000) } else { 1 + dice.below(4096) };
-                match bed.channel.submit_at(memory, dice.below(4096), length, CardAddr::new(round << 16)) {
+            for _ in 0..=rng.below(40) {
+                let length = if rng.below(6) == 0 { 4097 + rng.below(60_000) } else { 1 + rng.below(4096) };
+                match bed.channel.submit_at(memory, rng.below(4096), length, CardAddr::new(round << 16)) {
                     Ok(ticket) => last = Some(ticket),
                     Err(error) => assert!(error.is_full(), "{error}"),
                 }
-                if dice.below(10) == 0 {
+                if rng.below(10) == 0 {
                     bed.channel.poll().unwrap();
-                    bed.step(dice.below(10));
+                    bed.step(rng.below(10));
                 }
             }
             if let Some(last) = last
-                && dice.below(3) == 0
+                && rng.below(3) == 0
             {
                 bed.channel.wait_ended(last, WaitOptions::default()).unwrap();
             }
-            assert!(bed.completions().is_empty(), "{way:?}: round {round}");
+            assert!(bed.completions().is_empty(), "{setup:?}: round {round}");
         }
-        assert!(bed.finish().is_empty(), "{way:?}");
-        assert_eq!(logged(&bed, FaultKind::BadMagic), 0, "{way:?}");
+        assert!(bed.finish().is_empty(), "{setup:?}");
+        assert_eq!(logged(&bed, FaultKind::BadMagic), 0, "{setup:?}");
         bed.assert_works(10);
     }
 }
 
 #[test]
 fn credit_mode_unsupported_is_refused() {
-    for way in SETUPS {
+    for setup in SETUPS {
         let network = network(with_channels(2, 2));
         let held = SgdmaCommonBlock::CREDIT_MODE.address(SGDMA_COMMON_BASE).get();
         let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::from_backend(backend.clone()).unwrap();
         // No channel has credit mode; all channels but this one have it.
-        let own = PerChannel::one(way.direction, 0).into_bits();
+        let own = PerChannel::one(setup.direction, 0).into_bits();
         for value in [0, 0x000F_000F & !own] {
             backend.replace(vec![ReplacedRegister { bar: DMA_BAR, at: held, value }]);
-            match (way.mode, way.take(&card, 0, way.options())) {
+            match (setup.mode, setup.take(&card, 0, setup.options())) {
                 (
                     RunMode::Credit,
                     Err(error @ Error { kind: ResourceError::CreditModeUnsupported { .. }, .. }),
@@ -144,16 +143,16 @@ fn credit_mode_unsupported_is_refused() {
                     let buffer = card.buffer(5000).unwrap();
                     channel.transfer(buffer, CardAddr::ZERO, WaitOptions::default()).unwrap();
                 }
-                (_, other) => panic!("{way:?}: {other:?}"),
+                (_, other) => panic!("{setup:?}: {other:?}"),
             }
             assert_pool(&card, 0, 0);
         }
         // A refusal leaves the channel free, in either mode.
         backend.replace(Vec::new());
         for mode in [RunMode::Credit, RunMode::Batch, RunMode::Credit] {
-            let way = TestSetup { mode, ..way };
-            let channel = way.take(&card, 0, way.options()).unwrap();
-            let mut bed = TestBed { setup: way, channel, card: card.clone(), network: network.clone() };
+            let setup = TestSetup { mode, ..setup };
+            let channel = setup.take(&card, 0, setup.options()).unwrap();
+            let mut bed = TestBed { setup, channel, card: card.clone(), network: network.clone() };
             bed.assert_works(11);
         }
     }

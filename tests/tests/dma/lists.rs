@@ -19,8 +19,8 @@ fn descriptors(bed: &TestBed) -> u64 {
 
 #[test]
 fn list_touching_entries_share_descriptor() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(1 << 16);
         let cases: [(&[ScatterGatherEntry], u64); 6] = [
             (&[entry(memory, 0, 100, AT), entry(memory, 100, 100, AT + 100)], 1),
@@ -35,15 +35,15 @@ fn list_touching_entries_share_descriptor() {
             let before = descriptors(&bed);
             let ticket = bed.channel.submit_list(list).unwrap();
             bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-            assert_eq!(descriptors(&bed) - before, expected, "{way:?} case {n}");
+            assert_eq!(descriptors(&bed) - before, expected, "{setup:?} case {n}");
         }
     }
 }
 
 #[test]
 fn list_empty_is_refused() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(4096);
         for list in [&[][..], &[entry(memory, 0, 0, AT)], &[entry(memory, 7, 0, AT); 100]] {
             let refused = bed.channel.submit_list(list);
@@ -58,8 +58,8 @@ fn list_empty_is_refused() {
 
 #[test]
 fn list_one_bad_entry_queues_nothing() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(4096);
         let gone = bed.register_memory(4096);
         drop(bed.channel.deregister_memory(gone).unwrap());
@@ -100,8 +100,8 @@ fn list_one_bad_entry_queues_nothing() {
 
 #[test]
 fn list_overlapping_destinations_refused_sources_accepted() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(1 << 16);
         let iova = |bed: &mut TestBed| {
             let area = bed.channel.deregister_memory(memory).unwrap();
@@ -133,18 +133,18 @@ fn list_overlapping_destinations_refused_sources_accepted() {
                 ),
             ]
         };
-        for (list, (first, second, length)) in lists(way.to_card()) {
+        for (list, (first, second, length)) in lists(setup.to_card()) {
             let refused = bed.channel.submit_list(&list).unwrap_err();
-            let start = if way.to_card() { AT } else { base };
+            let start = if setup.to_card() { AT } else { base };
             let Error { kind: SubmitError::Overlap { first: a, second: b, length: l, .. }, .. } = refused
             else {
-                panic!("{way:?}: {refused}")
+                panic!("{setup:?}: {refused}")
             };
-            assert_eq!((a, b, l), (start + first, start + second, length), "{way:?}");
+            assert_eq!((a, b, l), (start + first, start + second, length), "{setup:?}");
             assert!(format!("{refused:#}").contains("one source"));
             assert_eq!(bed.channel.in_flight(), 0);
         }
-        for (list, _) in lists(!way.to_card()) {
+        for (list, _) in lists(!setup.to_card()) {
             let ticket = bed.channel.submit_list(&list).unwrap();
             bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         }
@@ -152,9 +152,9 @@ fn list_overlapping_destinations_refused_sources_accepted() {
         for byte in [1, 2] {
             let offset = usize::from(byte) * 64;
             bed.put(memory, offset, CardAddr::new(AT), &[byte; 64]);
-            let part = entry(memory, if way.to_card() { offset } else { 0 }, 64, AT);
+            let part = entry(memory, if setup.to_card() { offset } else { 0 }, 64, AT);
             bed.channel.submit_list(&[part]).unwrap();
-            if !way.to_card() {
+            if !setup.to_card() {
                 bed.finish();
             }
         }
@@ -165,8 +165,8 @@ fn list_overlapping_destinations_refused_sources_accepted() {
 
 fn million_entries(setups: usize) {
     const COUNT: usize = 1_000_000;
-    for way in SETUPS.into_iter().take(setups) {
-        let mut bed = TestBed::with(way, way.options().descriptors(1024));
+    for setup in SETUPS.into_iter().take(setups) {
+        let mut bed = TestBed::with(setup, setup.options().descriptors(1024));
         let memory = bed.register_memory(16 << 20);
         let data = bytes(7, 16 * COUNT);
         bed.put(memory, 0, CardAddr::new(AT), &data);
@@ -176,7 +176,7 @@ fn million_entries(setups: usize) {
         assert_eq!(bed.channel.in_flight(), 1);
         bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         assert_eq!(descriptors(&bed) - before, 1);
-        assert!(bed.arrived(memory, 0, CardAddr::new(AT), 16 * COUNT) == data, "{way:?}");
+        assert!(bed.arrived(memory, 0, CardAddr::new(AT), 16 * COUNT) == data, "{setup:?}");
         let list: Vec<_> = (0..COUNT).map(|n| entry(memory, n * 16, 8, AT + n as u64 * 16)).collect();
         let refused = bed.channel.submit_list(&list).unwrap_err();
         let Some(RefusalReason::TooManyDescriptors { needed: 1_000_000, usable: 1024 }) =
@@ -206,8 +206,8 @@ fn list_million_entries_in_every_setup() {
 
 #[test]
 fn list_longer_than_free_space_is_refused_until_free() {
-    for way in SETUPS {
-        let mut bed = TestBed::with(way, way.options().descriptors(16).transfers(16));
+    for setup in SETUPS {
+        let mut bed = TestBed::with(setup, setup.options().descriptors(16).transfers(16));
         let memory = bed.register_memory(1 << 16);
         let list: Vec<_> = (0..12).map(|n| entry(memory, n << 12, 100, AT + ((n as u64) << 13))).collect();
         let data: Vec<_> = (0..12).map(|n| bytes(n, 100)).collect();
@@ -231,7 +231,7 @@ fn list_longer_than_free_space_is_refused_until_free() {
         let ticket = bed.channel.submit_list(&list).unwrap();
         bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         for (entry, data) in list.iter().zip(&data) {
-            assert!(bed.arrived(memory, entry.offset, entry.card, 100) == *data, "{way:?}");
+            assert!(bed.arrived(memory, entry.offset, entry.card, 100) == *data, "{setup:?}");
         }
     }
 }
@@ -239,8 +239,8 @@ fn list_longer_than_free_space_is_refused_until_free() {
 /// A list with more descriptors than credits, than a block holds, and than a page of descriptors.
 #[test]
 fn list_as_long_as_ring_transfers() {
-    for way in SETUPS {
-        let mut bed = TestBed::with(way, way.options().descriptors(4096));
+    for setup in SETUPS {
+        let mut bed = TestBed::with(setup, setup.options().descriptors(4096));
         let memory = bed.register_memory(4096 * 256);
         for count in [63, 64, 65, 127, 128, 129, 1022, 1023, 1024, 1025, 2047, 4096] {
             let data = bytes(count as u64, count * 16);
@@ -251,7 +251,7 @@ fn list_as_long_as_ring_transfers() {
             let ticket = bed.channel.submit_list(&list).unwrap();
             bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
             for (entry, data) in list.iter().zip(data.chunks(16)) {
-                assert!(bed.arrived(memory, entry.offset, entry.card, 16) == data, "{way:?} {count}");
+                assert!(bed.arrived(memory, entry.offset, entry.card, 16) == data, "{setup:?} {count}");
             }
         }
         assert_eq!(bed.channel.ended(), 12);
@@ -259,6 +259,6 @@ fn list_as_long_as_ring_transfers() {
         let overflow = bed.network.with_card(0, |card| {
             card.faults().iter().any(|fault| fault.kind == fpga_card::FaultKind::CreditOverflow)
         });
-        assert_eq!(overflow, Some(false), "{way:?}");
+        assert_eq!(overflow, Some(false), "{setup:?}");
     }
 }

@@ -13,8 +13,8 @@ const AT: CardAddr = CardAddr::new(0x40_0000);
 
 #[test]
 fn registered_success_is_counted_without_completion() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(4096);
         let tickets: Vec<_> =
             (0..10).map(|n| bed.channel.submit_at(memory, n * 100, 100, AT).unwrap()).collect();
@@ -31,7 +31,7 @@ fn registered_success_is_counted_without_completion() {
         }
         assert!(bed.channel.next_completion().is_none());
         // A ticket of another channel, with a number that this channel has not reached.
-        let mut other = way.take(&bed.card, 1, way.options()).unwrap();
+        let mut other = setup.take(&bed.card, 1, setup.options()).unwrap();
         let unknown = other.wait_ended(tickets[0], WaitOptions::default());
         assert!(matches!(unknown, Err(Error { kind: ChannelError::UnknownTicket, .. })), "{unknown:?}");
         assert!(!other.has_ended(tickets[0]));
@@ -65,8 +65,8 @@ fn assert_stale(bed: &mut TestBed, memory: fpga_driver::MemoryHandle) {
 
 #[test]
 fn registered_memory_in_flight_cannot_be_deregistered() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let (a, b, idle) = (bed.register_memory(8192), bed.register_memory(8192), bed.register_memory(64));
         let data = [bytes(1, 8192), bytes(2, 8192)];
         let places = [AT, AT.checked_add(0x1_0000).unwrap()];
@@ -78,7 +78,7 @@ fn registered_memory_in_flight_cannot_be_deregistered() {
             let refused = bed.channel.deregister_memory(memory).map(|area| area.len());
             assert!(
                 matches!(refused, Err(Error { kind: ChannelError::MemoryInUse, .. })),
-                "{way:?}: {refused:?}"
+                "{setup:?}: {refused:?}"
             );
         };
         held(&mut bed, a);
@@ -114,9 +114,9 @@ fn registered_memory_in_flight_cannot_be_deregistered() {
 
 #[test]
 fn registered_memory_of_other_channel_is_refused() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
-        let mut other = way.take(&bed.card, 1, way.options()).unwrap();
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
+        let mut other = setup.take(&bed.card, 1, setup.options()).unwrap();
         let mut area = bed.card.registered_memory(4096).unwrap();
         // As many registrations as this channel has, and more: both channels give out the same numbers.
         for _ in 0..3 {
@@ -129,7 +129,7 @@ fn registered_memory_of_other_channel_is_refused() {
         // A handle of an earlier channel with the same number is refused too.
         let number_before = bed.register_memory(4096);
         drop(bed.channel);
-        bed.channel = way.take(&bed.card, 0, way.options()).unwrap();
+        bed.channel = setup.take(&bed.card, 0, setup.options()).unwrap();
         for _ in 0..5 {
             let _ = bed.register_memory(64);
         }
@@ -139,13 +139,13 @@ fn registered_memory_of_other_channel_is_refused() {
 
 #[test]
 fn registered_memory_of_other_card_is_returned() {
-    for way in SETUPS {
+    for setup in SETUPS {
         let network = SimNetwork::builder().card(with_channels(1, 1)).cards(1).build().unwrap();
         let (card, other_card) = (
             Card::from_backend(network.backend(0)).unwrap(),
             Card::from_backend(network.backend(1)).unwrap(),
         );
-        let mut channel = way.take(&card, 0, way.options()).unwrap();
+        let mut channel = setup.take(&card, 0, setup.options()).unwrap();
         let area = other_card.registered_memory(4096).unwrap();
         area.memory().write(0, &[7; 64]).unwrap();
         let iova = area.iova();
@@ -185,8 +185,8 @@ fn registered_memory_of_both_directions_makes_round_trip() {
 
 #[test]
 fn registered_caller_memory_transfers() {
-    for way in SETUPS {
-        let mut bed = TestBed::with(way, way.options().max_descriptor_length(4096));
+    for setup in SETUPS {
+        let mut bed = TestBed::with(setup, setup.options().max_descriptor_length(4096));
         let memory = SharedMemory::memfd("own", 1 << 20).unwrap();
         let area = bed.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
         let own = bed.channel.register_memory(area).unwrap();
@@ -197,17 +197,17 @@ fn registered_caller_memory_transfers() {
         // The caller reads its own memory: there was no copy.
         let mut found = vec![0; 100_000];
         memory.view().read(4321, &mut found).unwrap();
-        assert!(found == data && peek(&bed.network, 0, AT, 100_000) == data, "{way:?}");
+        assert!(found == data && peek(&bed.network, 0, AT, 100_000) == data, "{setup:?}");
         // It is unmapped when it is deregistered and dropped, or when its channel is dropped in the middle of a transfer.
         drop(bed.channel.deregister_memory(own).unwrap());
-        assert_eq!(bed.network.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
+        assert_eq!(bed.network.mapped_bytes(0), mapped - (1 << 20), "{setup:?}");
         let area = bed.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
         let own = bed.channel.register_memory(area).unwrap();
         bed.channel.submit_at(own, 0, 1 << 20, AT).unwrap();
         bed.channel.poll().unwrap();
         bed.step(20);
         drop(bed.channel);
-        assert_eq!(bed.network.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
+        assert_eq!(bed.network.mapped_bytes(0), mapped - (1 << 20), "{setup:?}");
         let stats = assert_pool(&bed.card, 0, 0);
         assert_eq!((stats.caller_areas, stats.caller_bytes), (0, 0));
         memory.view().read(0, &mut found).unwrap();
@@ -216,8 +216,8 @@ fn registered_caller_memory_transfers() {
 
 #[test]
 fn registered_part_outside_is_refused() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
         let memory = bed.register_memory(1000);
         assert_eq!(bed.memory(memory).len(), 1000);
         for (offset, length) in [
@@ -267,12 +267,12 @@ fn registered_part_outside_is_refused() {
 fn registered_transfer_longer_than_descriptor_is_split() {
     // A little more than 2^28 bytes; descriptors have a length field of 28 bits.
     const LENGTH: usize = (1 << 28) + 4097;
-    for way in SETUPS.into_iter().filter(|way| matches!(way.direction, Direction::C2h)) {
+    for setup in SETUPS.into_iter().filter(|setup| matches!(setup.direction, Direction::C2h)) {
         let network = fpga_tests::cards::network(with_channels(2, 2));
         let mut memory = fpga_pci::DmaPoolOptions::default();
         memory.limit = 1 << 30;
         let card = fpga_tests::cards::open_with(&network, fpga_driver::OpenOptions::default().memory(memory));
-        let mut bed = TestBed::on(network, card, way, way.options());
+        let mut bed = TestBed::on(network, card, setup, setup.options());
         let memory = bed.register_memory(LENGTH);
         let before = bed.card.counters().unwrap().descriptors;
         // Card memory that was never written reads as zeros.

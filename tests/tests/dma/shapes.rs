@@ -16,9 +16,9 @@ type Right = fn(&RingConfigError) -> bool;
 
 #[test]
 fn ring_invalid_options_are_refused() {
-    for way in SETUPS {
-        let mut bed = TestBed::new(way);
-        let good = way.options();
+    for setup in SETUPS {
+        let mut bed = TestBed::new(setup);
+        let good = setup.options();
         let cases: [(ChannelOptions, Right); 14] = [
             (good.descriptors(0), |e| matches!(e, RingConfigError::Entries { found: 0 })),
             (good.descriptors(1), |e| matches!(e, RingConfigError::Entries { found: 1 })),
@@ -39,7 +39,7 @@ fn ring_invalid_options_are_refused() {
         ];
         for (options, right) in cases {
             let before = bed.card.counters();
-            let error = way.take(&bed.card, 1, options).unwrap_err();
+            let error = setup.take(&bed.card, 1, options).unwrap_err();
             let source = error.kind.lower().unwrap();
             assert!(right(source), "{options:?}: {source:?}");
             assert_eq!(bed.card.counters(), before, "refused without a register access");
@@ -53,7 +53,7 @@ fn ring_invalid_options_are_refused() {
             good.max_descriptor_length(MAX_DESCRIPTOR_LENGTH),
         ] {
             drop(bed.channel);
-            bed.channel = way.take(&bed.card, 0, options).unwrap();
+            bed.channel = setup.take(&bed.card, 0, options).unwrap();
             bed.assert_works(1);
         }
     }
@@ -61,8 +61,8 @@ fn ring_invalid_options_are_refused() {
 
 #[test]
 fn memory_of_zero_size_is_refused() {
-    for way in SETUPS {
-        let bed = TestBed::new(way);
+    for setup in SETUPS {
+        let bed = TestBed::new(setup);
         for length in [0, usize::MAX, isize::MAX.unsigned_abs()] {
             let refused = bed.card.registered_memory(length).map(|area| area.len());
             assert!(
@@ -77,16 +77,16 @@ fn memory_of_zero_size_is_refused() {
 /// Bytes of a beat: the built-in card's data path is 512 bits wide.
 const BEAT: usize = 64;
 
-fn fixed(way: fpga_tests::bed::TestSetup) -> (TestBed, MemoryHandle) {
-    let mut bed = TestBed::with(way, way.options().fixed_address(true));
+fn fixed(setup: fpga_tests::bed::TestSetup) -> (TestBed, MemoryHandle) {
+    let mut bed = TestBed::with(setup, setup.options().fixed_address(true));
     let memory = bed.register_memory(1 << 16);
     (bed, memory)
 }
 
 #[test]
 fn fixed_address_partial_beat_is_refused() {
-    for way in SETUPS {
-        let (mut bed, memory) = fixed(way);
+    for setup in SETUPS {
+        let (mut bed, memory) = fixed(setup);
         let at = |card: u64| CardAddr::new(0x8000 + card);
         for (offset, length, card) in [
             (1, BEAT, 0),
@@ -102,17 +102,17 @@ fn fixed_address_partial_beat_is_refused() {
                     if *l == length as u64 && *start == at(card))
             };
             let refused = bed.channel.submit_at(memory, offset, length, at(card)).unwrap_err();
-            assert!(misaligned(&refused.kind), "{way:?}: {refused}");
+            assert!(misaligned(&refused.kind), "{setup:?}: {refused}");
             assert!(refused.to_string().contains("beats of 64 bytes"), "{refused}");
             let entry = ScatterGatherEntry { memory, offset, length, card: at(card) };
             let good = ScatterGatherEntry { memory, offset: 0x1000, length: BEAT, card: at(0) };
             for list in [vec![entry], vec![good, entry]] {
                 let refused = bed.channel.submit_list(&list).unwrap_err();
-                assert!(misaligned(&refused.kind), "{way:?}: {refused}");
+                assert!(misaligned(&refused.kind), "{setup:?}: {refused}");
             }
             if offset == 0 {
                 let refused = bed.channel.submit(bed.card.buffer(length).unwrap(), at(card)).unwrap_err();
-                assert!(misaligned(&refused.error.kind), "{way:?}: {refused}");
+                assert!(misaligned(&refused.error.kind), "{setup:?}: {refused}");
                 assert_eq!(refused.payload.len(), length);
             }
         }
@@ -125,8 +125,8 @@ fn fixed_address_partial_beat_is_refused() {
 
 #[test]
 fn fixed_address_every_beat_uses_same_address() {
-    for way in SETUPS {
-        let (mut bed, memory) = fixed(way);
+    for setup in SETUPS {
+        let (mut bed, memory) = fixed(setup);
         let at = CardAddr::new(0x8000);
         poke(&bed.network, 0, at, &bytes(1, 4096));
         for (n, beats) in (0..).zip([1, 2, 64, 65, 128, 1000]) {
@@ -136,28 +136,28 @@ fn fixed_address_every_beat_uses_same_address() {
             let behind = peek(&bed.network, 0, at, 4096);
             let ticket = bed.channel.submit_at(memory, 0, length, at).unwrap();
             bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-            assert!(bed.completions().is_empty(), "{way:?}");
+            assert!(bed.completions().is_empty(), "{setup:?}");
             let after = peek(&bed.network, 0, at, 4096);
-            if way.to_card() {
+            if setup.to_card() {
                 assert_eq!(after[..BEAT], data[length - BEAT..], "memory holds the last beat");
             } else {
                 assert_eq!(after[..BEAT], behind[..BEAT]);
                 let mut found = vec![0; length];
                 bed.memory(memory).read(0, &mut found).unwrap();
-                assert!(found.chunks(BEAT).all(|beat| beat == &behind[..BEAT]), "{way:?}");
+                assert!(found.chunks(BEAT).all(|beat| beat == &behind[..BEAT]), "{setup:?}");
             }
             assert_eq!(after[BEAT..], behind[BEAT..], "memory behind the destination is unchanged");
         }
         // Buffers and lists work in the same way; all entries of a list may use the one address.
         let buffer = bed.card.buffer_from(&bytes(9, 4 * BEAT)).unwrap();
         let buffer = bed.channel.transfer(buffer, at, WaitOptions::default()).unwrap();
-        if way.to_card() {
+        if setup.to_card() {
             assert_eq!(peek(&bed.network, 0, at, BEAT), buffer.to_vec()[3 * BEAT..]);
         }
         let entry = |k: usize| ScatterGatherEntry { memory, offset: k * 0x1000, length: 2 * BEAT, card: at };
         let ticket = bed.channel.submit_list(&[entry(0), entry(3), entry(1)]).unwrap();
         bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-        if way.to_card() {
+        if setup.to_card() {
             let mut last = [0; BEAT];
             bed.memory(memory).read(0x1000 + BEAT, &mut last).unwrap();
             assert_eq!(peek(&bed.network, 0, at, BEAT), last);
@@ -175,10 +175,10 @@ fn fixed_address_every_beat_uses_same_address() {
 #[test]
 fn fixed_address_beat_follows_data_width() {
     for (bits, beat) in [(64, 8), (128, 16), (256, 32), (512, 64)] {
-        for way in SETUPS {
+        for setup in SETUPS {
             let network = network(described(&format!("xdma: {{ data_width: {bits} }}")));
             let card = open(&network);
-            let mut bed = TestBed::on(network, card, way, way.options().fixed_address(true));
+            let mut bed = TestBed::on(network, card, setup, setup.options().fixed_address(true));
             let memory = bed.register_memory(4096);
             let refused = bed.channel.submit_at(memory, beat / 2, beat, CardAddr::ZERO);
             assert!(
@@ -187,7 +187,7 @@ fn fixed_address_beat_follows_data_width() {
             );
             let ticket = bed.channel.submit_at(memory, beat, 3 * beat, CardAddr::new(beat as u64)).unwrap();
             bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-            assert!(bed.completions().is_empty(), "{way:?} {bits}");
+            assert!(bed.completions().is_empty(), "{setup:?} {bits}");
         }
     }
 }
@@ -195,17 +195,17 @@ fn fixed_address_beat_follows_data_width() {
 /// The next owner of a channel does not inherit the fixed address mode.
 #[test]
 fn fixed_address_mode_ends_with_channel() {
-    for way in SETUPS {
-        let (mut bed, memory) = fixed(way);
+    for setup in SETUPS {
+        let (mut bed, memory) = fixed(setup);
         let ticket = bed.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap();
         bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
         drop(bed.channel);
-        bed.channel = way.take(&bed.card, 0, way.options()).unwrap();
+        bed.channel = setup.take(&bed.card, 0, setup.options()).unwrap();
         bed.assert_works(1);
         // A channel in fixed address mode does not inherit the mode of the last owner either; its own error ends its transfer as in the
         // other mode.
         drop(bed.channel);
-        bed.channel = way.take(&bed.card, 0, way.options().fixed_address(true)).unwrap();
+        bed.channel = setup.take(&bed.card, 0, setup.options().fixed_address(true)).unwrap();
         let memory = bed.register_memory(4096);
         let ticket = bed.channel.submit_at(memory, 0, 4096, CardAddr::new(0x40_0000_0000)).unwrap();
         bed.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
@@ -220,8 +220,8 @@ fn fixed_address_mode_ends_with_channel() {
 /// The refusal of a transfer that never fits reports the number of descriptors that it needs.
 #[test]
 fn submit_oversized_part_names_needed_descriptors() {
-    for way in SETUPS {
-        let mut bed = TestBed::with(way, way.options().descriptors(8).max_descriptor_length(4096));
+    for setup in SETUPS {
+        let mut bed = TestBed::with(setup, setup.options().descriptors(8).max_descriptor_length(4096));
         let memory = bed.register_memory(16 * 4096);
         let refused = bed.channel.submit_at(memory, 1, 8 * 4096, CardAddr::ZERO);
         assert!(
@@ -239,8 +239,8 @@ fn submit_oversized_part_names_needed_descriptors() {
 }
 
 /// Log of the driver's accesses to the card, with the card's time and the values.
-fn accesses(way: TestSetup, seed: u64) -> Vec<String> {
-    let mut bed = TestBed::new(way);
+fn accesses(setup: TestSetup, seed: u64) -> Vec<String> {
+    let mut bed = TestBed::new(setup);
     bed.network.with_card(0, |card| card.set_access_log(AccessLog::bounded(1 << 16)));
     let mut rng = Pcg64::new(seed.into(), 1);
     for _ in 0..200 {
@@ -261,10 +261,10 @@ fn accesses(way: TestSetup, seed: u64) -> Vec<String> {
 
 #[test]
 fn transfers_same_seed_makes_same_accesses() {
-    for way in SETUPS {
-        let first = accesses(way, 3);
-        assert!(first.len() > 100, "{way:?}: {}", first.len());
-        assert!(first == accesses(way, 3), "{way:?}");
-        assert!(first != accesses(way, 4), "{way:?}");
+    for setup in SETUPS {
+        let first = accesses(setup, 3);
+        assert!(first.len() > 100, "{setup:?}: {}", first.len());
+        assert!(first == accesses(setup, 3), "{setup:?}");
+        assert!(first != accesses(setup, 4), "{setup:?}");
     }
 }

@@ -20,14 +20,14 @@ fn run_briefly(n: usize) {
 
 #[test]
 fn threaded_cancel_keeps_invariants() {
-    for way in THREADED {
+    for setup in THREADED {
         for seed in 0..4 {
-            cancel::interleaved(way, seed);
-            cancel::cancel_all(way, seed);
+            cancel::interleaved(setup, seed);
+            cancel::cancel_all(setup, seed);
         }
         for n in 0..12 {
             let kind = cancel::KINDS[n % cancel::KINDS.len()];
-            cancel::cancelled_after(way, kind, n % cancel::TRANSFERS, &|bed| {
+            cancel::cancelled_after(setup, kind, n % cancel::TRANSFERS, &|bed| {
                 bed.channel.poll().unwrap();
                 run_briefly(n);
             });
@@ -37,19 +37,19 @@ fn threaded_cancel_keeps_invariants() {
 
 #[test]
 fn threaded_reset_and_removal_return_buffers() {
-    for way in THREADED {
+    for setup in THREADED {
         for (n, poll_call) in drop_and_abort::POLL_CALLS.into_iter().enumerate() {
-            drop_and_abort::reset(way, poll_call, n);
-            drop_and_abort::left(way, poll_call, CardFailure::Gone, n);
-            drop_and_abort::left(way, poll_call, CardFailure::AllOnes, n);
+            drop_and_abort::reset(setup, poll_call, n);
+            drop_and_abort::left(setup, poll_call, CardFailure::Gone, n);
+            drop_and_abort::left(setup, poll_call, CardFailure::AllOnes, n);
         }
     }
 }
 
 #[test]
 fn threaded_errors_in_sequence_leave_channel_usable() {
-    for way in THREADED {
-        faults::bad_stream(way);
+    for setup in THREADED {
+        faults::bad_stream(setup);
     }
 }
 
@@ -64,27 +64,27 @@ fn sleep(events: &ChannelEvents) -> bool {
 /// write-back, stops it for good.
 #[test]
 fn threaded_event_loop_misses_no_interrupt() {
-    for way in THREADED {
-        let mut bed = TestBed::with_interrupts(way);
+    for setup in THREADED {
+        let mut bed = TestBed::with_interrupts(setup);
         let memory = bed.register_memory(1 << 16);
         let events = bed.channel.events().unwrap();
-        let mut dice = TestRng::new(8);
+        let mut rng = TestRng::new(8);
         let (mut submitted, mut ended) = (0, 0);
         while submitted < 1000 || bed.channel.in_flight() > 0 {
-            for _ in 0..dice.below(6) {
+            for _ in 0..rng.below(6) {
                 if submitted < 1000 && bed.channel.in_flight() < 200 {
                     submitted += 1;
-                    let length = dice.one_of(&[1, 64, 4096, 5000]);
+                    let length = rng.one_of(&[1, 64, 4096, 5000]);
                     bed.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
                 }
             }
             ended += bed.channel.poll().unwrap();
-            run_briefly(dice.below(3));
+            run_briefly(rng.below(3));
             let _ = events.take();
             bed.channel.arm().unwrap();
             ended += bed.channel.poll().unwrap();
             if bed.channel.in_flight() > 0 {
-                assert!(sleep(&events), "{way:?}: {submitted} submitted, {ended} ended, no wake-up");
+                assert!(sleep(&events), "{setup:?}: {submitted} submitted, {ended} ended, no wake-up");
             }
         }
         assert_eq!(ended, submitted);

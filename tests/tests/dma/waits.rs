@@ -22,8 +22,8 @@ fn interrupts(bed: &TestBed) -> u64 {
 
 #[test]
 fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
-    for way in SETUPS {
-        let mut bed = TestBed::with_interrupts(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::with_interrupts(setup);
         let memory = bed.register_memory(4 << 20);
         let spin = hybrid(Duration::from_micros(20));
         let before = bed.card.counters().unwrap();
@@ -32,7 +32,7 @@ fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
             bed.channel.wait_ended(ticket, spin).unwrap();
         }
         let after = bed.card.counters().unwrap();
-        assert_eq!((after.interrupts, after.mmio_reads), (0, before.mmio_reads), "{way:?}");
+        assert_eq!((after.interrupts, after.mmio_reads), (0, before.mmio_reads), "{setup:?}");
         // 64 pages of 64 KiB: more than the card moves within the spin time.
         for n in 1..=5 {
             let data = bytes(n, 4 << 20);
@@ -42,23 +42,23 @@ fn hybrid_wait_short_transfer_spins_long_transfer_sleeps() {
             let before = bed.card.counters().unwrap();
             bed.channel.wait_ended(ticket, hybrid(Duration::from_nanos(300))).unwrap();
             let after = bed.card.counters().unwrap();
-            assert_eq!(interrupts(&bed), n, "{way:?}");
-            assert!(after.mmio_reads - before.mmio_reads <= 1, "{way:?}");
-            assert!(bed.arrived(memory, 0, at, 4 << 20) == data, "{way:?}");
+            assert_eq!(interrupts(&bed), n, "{setup:?}");
+            assert!(after.mmio_reads - before.mmio_reads <= 1, "{setup:?}");
+            assert!(bed.arrived(memory, 0, at, 4 << 20) == data, "{setup:?}");
         }
         // Later short transfers need no sleep, and cause no interrupt.
         for _ in 0..20 {
             let ticket = bed.channel.submit_at(memory, 0, 100, CardAddr::ZERO).unwrap();
             bed.channel.wait_ended(ticket, spin).unwrap();
         }
-        assert_eq!(interrupts(&bed), 5, "{way:?}");
+        assert_eq!(interrupts(&bed), 5, "{setup:?}");
     }
 }
 
 /// A batch that reports only at its end, long after the driver has read the registers because of missing progress.
 #[test]
 fn wait_slow_batch_reports_no_fault() {
-    for way in SETUPS {
+    for setup in SETUPS {
         for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(8) }]
         {
             // Ten microseconds per descriptor.
@@ -67,7 +67,8 @@ fn wait_slow_batch_reports_no_fault() {
             let network = builder.build().unwrap();
             let card = open(&network);
             card.enable_interrupts().unwrap();
-            let mut bed = TestBed::on(network, card, way, way.options().descriptors(2048).transfers(1024));
+            let mut bed =
+                TestBed::on(network, card, setup, setup.options().descriptors(2048).transfers(1024));
             let memory = bed.register_memory(1 << 16);
             let data = bytes(3, 1 << 16);
             bed.put(memory, 0, CardAddr::ZERO, &data);
@@ -75,8 +76,8 @@ fn wait_slow_batch_reports_no_fault() {
                 .map(|n| bed.channel.submit_at(memory, n * 64, 64, CardAddr::new(n as u64 * 64)).unwrap())
                 .last();
             bed.channel.wait_ended(last.unwrap(), WaitOptions::default().mode(mode)).unwrap();
-            assert!(bed.completions().is_empty(), "{way:?} {mode:?}");
-            assert!(bed.arrived(memory, 0, CardAddr::ZERO, 1 << 16) == data, "{way:?} {mode:?}");
+            assert!(bed.completions().is_empty(), "{setup:?} {mode:?}");
+            assert!(bed.arrived(memory, 0, CardAddr::ZERO, 1 << 16) == data, "{setup:?} {mode:?}");
         }
     }
 }
@@ -84,37 +85,37 @@ fn wait_slow_batch_reports_no_fault() {
 /// An engine that was stopped and restarted still interrupts.
 #[test]
 fn interrupt_wait_works_between_cancels() {
-    for way in SETUPS {
-        let mut bed = TestBed::with_interrupts(way);
+    for setup in SETUPS {
+        let mut bed = TestBed::with_interrupts(setup);
         let memory = bed.register_memory(1 << 20);
-        let mut dice = TestRng::new(9);
+        let mut rng = TestRng::new(9);
         let interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
         let mut cancelled = 0;
         for _ in 0..100 {
             let tickets = [0, 1, 2].map(|n| bed.channel.submit_at(memory, n, 5000, CardAddr::ZERO).unwrap());
-            if dice.below(3) != 0 {
+            if rng.below(3) != 0 {
                 bed.channel.poll().unwrap();
-                bed.step(dice.below(4));
+                bed.step(rng.below(4));
             }
-            cancelled += usize::from(bed.channel.cancel(dice.one_of(&tickets)).unwrap());
+            cancelled += usize::from(bed.channel.cancel(rng.one_of(&tickets)).unwrap());
             bed.channel.wait_ended(tickets[2], interrupt).unwrap();
         }
         assert!(cancelled > 50);
-        assert_eq!(bed.completions().len(), cancelled, "{way:?}");
+        assert_eq!(bed.completions().len(), cancelled, "{setup:?}");
         // All of them were found by their interrupt, none by the poll after the sleep's timeout.
-        assert!(bed.network.now() < Nanos::from_millis(100), "{way:?}: {:?}", bed.network.now());
+        assert!(bed.network.now() < Nanos::from_millis(100), "{setup:?}: {:?}", bed.network.now());
     }
 }
 
 /// A completion that has arrived is not lost because of a register that cannot be written.
 #[test]
 fn wait_completion_survives_register_write_failure() {
-    for way in SETUPS {
+    for setup in SETUPS {
         let network = network(with_channels(1, 1));
         let backend = FaultInjectingBackend::new(network.backend(0), Vec::new());
         let card = Card::from_backend(backend.clone()).unwrap();
         card.enable_interrupts().unwrap();
-        let mut channel = way.take(&card, 0, way.options()).unwrap();
+        let mut channel = setup.take(&card, 0, setup.options()).unwrap();
         let ticket = channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
         channel.arm().unwrap();
         channel.poll().unwrap();
@@ -136,24 +137,24 @@ fn readable(events: &ChannelEvents) -> bool {
 /// including those that end between arming and sleeping.
 #[test]
 fn channel_event_loop_never_sleeps_over_completion() {
-    for way in SETUPS {
+    for setup in SETUPS {
         for seed in 0..20 {
-            let mut bed = TestBed::with_interrupts(way);
+            let mut bed = TestBed::with_interrupts(setup);
             let memory = bed.register_memory(1 << 16);
             let events = bed.channel.events().unwrap();
-            let mut dice = TestRng::new(seed);
+            let mut rng = TestRng::new(seed);
             let (mut submitted, mut ended) = (0, 0);
             while submitted < 300 {
-                for _ in 0..dice.below(6) {
+                for _ in 0..rng.below(6) {
                     submitted += 1;
-                    let length = dice.one_of(&[1, 64, 4096, 5000]);
+                    let length = rng.one_of(&[1, 64, 4096, 5000]);
                     bed.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
                 }
                 bed.channel.arm().unwrap();
-                bed.step(dice.below(4));
+                bed.step(rng.below(4));
                 ended += bed.channel.poll().unwrap();
-                bed.step(dice.below(8));
-                if dice.below(2) == 0 {
+                bed.step(rng.below(8));
+                if rng.below(2) == 0 {
                     ended += bed.channel.poll().unwrap();
                 }
                 if bed.channel.in_flight() == 0 {
@@ -161,7 +162,7 @@ fn channel_event_loop_never_sleeps_over_completion() {
                 }
                 // The sleep: the channel is not polled again until the event fd is readable.
                 bed.network.step_until_idle();
-                assert!(readable(&events), "{way:?} seed {seed}: {submitted} submitted, {ended} ended");
+                assert!(readable(&events), "{setup:?} seed {seed}: {submitted} submitted, {ended} ended");
                 assert_ne!(events.take(), 0);
                 ended += bed.channel.poll().unwrap();
             }

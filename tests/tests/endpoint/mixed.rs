@@ -61,7 +61,7 @@ fn mixed_schemes_random_transfers_and_reads_arrive() {
     const BATCH: u64 = 50;
     let mut net = Testbed::impaired(2, impairments(), 11, every);
     assert_eq!(net.end(0).schemes(), Scheme::ALL.iter().copied().collect());
-    let mut dice = TestRng(5);
+    let mut rng = TestRng(5);
     let regions = [0, 1].map(|index| net.region(index, TARGET, BATCH * STRIDE).remote);
     let readable = at(SOURCE, 2 * BATCH * STRIDE);
     net.put(1, readable, &bytes(77, 40_000));
@@ -72,9 +72,9 @@ fn mixed_schemes_random_transfers_and_reads_arrive() {
     for batch in 0..20 {
         let mut expected = Vec::new();
         for n in 0..BATCH {
-            let (from, scheme) = ((n % 2) as usize, dice.scheme());
-            let scale = 4 + dice.below(12);
-            let length = 1 + dice.below(1 << scale);
+            let (from, scheme) = ((n % 2) as usize, rng.scheme());
+            let scale = 4 + rng.below(12);
+            let length = 1 + rng.below(1 << scale);
             let (place, data) = (n * STRIDE, bytes(batch * BATCH + n, length as usize));
             net.put(from, at(SOURCE, place), &data);
             net.put(1 - from, at(TARGET, place + length), &[0xC3]);
@@ -84,7 +84,7 @@ fn mixed_schemes_random_transfers_and_reads_arrive() {
             expected.push((1 - from, place, data));
         }
         for n in 0..4 {
-            let by = SendOptions::default().scheme(dice.scheme());
+            let by = SendOptions::default().scheme(rng.scheme());
             net.end(0).read(&source, n * 10_000, at(read_to, n * 10_000), 10_000, by).unwrap();
         }
         net.settle();
@@ -152,10 +152,10 @@ fn mixed_schemes_threads_choose_independently() {
             for thread in 0..3 {
                 let (end, region) = (end.clone(), &regions[1 - from]);
                 scope.spawn(move || {
-                    let mut dice = TestRng(thread * 2 + from as u64);
+                    let mut rng = TestRng(thread * 2 + from as u64);
                     for n in 0..TRANSFERS {
                         let (place, length) = (place(thread, n), data(from, thread, n).len() as u64);
-                        let by = SendOptions::default().scheme(dice.scheme());
+                        let by = SendOptions::default().scheme(rng.scheme());
                         let mut sent = end.send(at(SOURCE, place), region, place, length, by).unwrap();
                         let done = sent.wait(TIMEOUT).unwrap();
                         assert_eq!((done.ticket, done.result), (sent.ticket(), Ok(())));
@@ -313,13 +313,13 @@ fn mixed_schemes_small_tables_and_late_polls_deliver() {
         options
     });
     let region = net.region(1, TARGET, 16 << 20).remote;
-    let mut dice = TestRng(1);
+    let mut rng = TestRng(1);
     let (mut places, mut handed, mut polls) = (Vec::new(), 0_u64, 0);
     let data = bytes(4, 256 << 10);
     net.put(0, SOURCE, &data);
     while handed < 96 || !net.end(0).is_idle() {
-        let scheme = dice.scheme();
-        let (from, length) = (dice.below(100_000), 1 + dice.below(20_000));
+        let scheme = rng.scheme();
+        let (from, length) = (rng.below(100_000), 1 + rng.below(20_000));
         let by = SendOptions::default().scheme(scheme);
         if handed < 96 && net.end(0).send(at(SOURCE, from), &region, handed * 0x8000, length, by).is_ok() {
             places.push((handed * 0x8000, from as usize, length as usize));
@@ -327,7 +327,7 @@ fn mixed_schemes_small_tables_and_late_polls_deliver() {
         }
         net.poll(0).unwrap();
         // The receiver's host polls only occasionally.
-        if dice.below(100) == 0 {
+        if rng.below(100) == 0 {
             net.poll(1).unwrap();
             polls += 1;
         }

@@ -2,62 +2,6 @@
 
 use super::*;
 
-/// Length of the transfer from node `from` to node `to` in round `n`, and its offset in the memory of both.
-fn plan(from: u64, to: u64, n: u64) -> (usize, u64) {
-    let length = [1, 700, 16_384, 40_000, 100_001][((from * 3 + to * 5 + n) % 5) as usize];
-    (length, (from * 8 + to) * 0x8_0000 + n * 0x2_0000 + from)
-}
-
-/// Every node sends to every node at once, itself included, over a network that delivers in any order.
-#[test]
-fn nodes_all_to_all_random_order_arrives() {
-    const NODES: u64 = 5;
-    const ROUNDS: u64 = 3;
-    for seed in 0..6 {
-        let mut net =
-            Testbed::nodes(NODES as u32, &CardDescription::default(), random(seed), |options| options);
-        let regions: Vec<_> =
-            (0..NODES).map(|index| net.region(index as usize, TARGET, 32 << 20).remote).collect();
-        let data = |from, to, n| bytes(seed << 16 | from << 8 | to << 4 | n, plan(from, to, n).0);
-        let mut tickets = Vec::new();
-        let pairs = || (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
-        for n in 0..ROUNDS {
-            for (from, to) in pairs() {
-                let (length, place) = plan(from, to, n);
-                net.put(from as usize, at(SOURCE, place), &data(from, to, n));
-                let region = &regions[to as usize];
-                tickets
-                    .push((from, net.send(from as usize, at(SOURCE, place), region, place, length as u64)));
-            }
-        }
-        net.settle();
-        for (from, ticket) in tickets {
-            let done: Vec<_> =
-                net.completions[from as usize].iter().filter(|done| done.ticket == ticket).collect();
-            assert_eq!(done.len(), 1, "one completion per transfer");
-            assert_eq!(done[0].result, Ok(()));
-        }
-        let nodes: Vec<_> = net.ends.iter().flatten().map(Endpoint::node).collect();
-        for (from, to) in pairs() {
-            for n in 0..ROUNDS {
-                let (length, place) = plan(from, to, n);
-                assert!(
-                    net.get(to as usize, at(TARGET, place), length) == data(from, to, n),
-                    "seed {seed}: {from} to {to}, round {n}"
-                );
-                let notices = net.notifications[to as usize].iter().filter(|notice| {
-                    notice.node == nodes[from as usize] && notice.address == at(TARGET, place)
-                });
-                assert_eq!(notices.map(|notice| notice.length).collect::<Vec<_>>(), [length as u64]);
-            }
-        }
-        for (completions, notifications) in net.completions.iter().zip(&net.notifications) {
-            assert_eq!((completions.len(), notifications.len()), (15, 15));
-        }
-        net.assert_clean();
-    }
-}
-
 /// A removed node affects only its own transfers.
 #[test]
 fn nodes_failed_node_affects_only_its_transfers() {

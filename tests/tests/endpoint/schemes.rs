@@ -7,6 +7,8 @@ use fpga_rdma::{ReadFailure, SendCompletion};
 use super::*;
 
 const SCHEMES: [Scheme; 3] = [Scheme::ReceiverWindow, Scheme::AdaptiveWindow, Scheme::Selective];
+/// The schemes, and the registry, whose senders are in the host.
+const ALL: [Scheme; 4] = [SCHEMES[0], SCHEMES[1], SCHEMES[2], Scheme::Registry];
 
 /// Options with short messages.
 fn with_scheme(scheme: Scheme) -> impl Fn(EndpointOptions) -> EndpointOptions {
@@ -66,7 +68,7 @@ proptest! {
         depth in 1_usize..128,
         lengths in proptest::collection::vec(1_usize..60_000, 1..8),
     ) {
-        for scheme in SCHEMES {
+        for scheme in ALL {
             let mut net = Testbed::impaired(2, impairments(loss, copies, damage, depth), seed, with_scheme(scheme));
             let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
             let mut expected = Vec::new();
@@ -99,7 +101,7 @@ proptest! {
 
 #[test]
 fn schemes_reads_over_lossy_network_arrive() {
-    for scheme in SCHEMES {
+    for scheme in ALL {
         let mut net = Testbed::impaired(2, impairments(0.03, 0.05, 0.01, 16), 6, with_scheme(scheme));
         net.put(1, SOURCE, &bytes(1, 200_000));
         let reader = net.end(0).node();
@@ -289,7 +291,7 @@ fn schemes_small_tables_deliver_slowly() {
 
 #[test]
 fn schemes_more_than_two_nodes() {
-    for scheme in SCHEMES {
+    for scheme in ALL {
         let mut net = Testbed::nodes(4, &CardDescription::default(), random(2), with_scheme(scheme));
         let regions: Vec<_> = (0..4).map(|index| net.region(index, TARGET, 1 << 20).remote).collect();
         for from in 0..4_usize {

@@ -56,10 +56,10 @@ fn wait_ten_thousand_sleeps_miss_no_event() {
     let mut net = endpoints_with_delay(Nanos::from_micros(50), true);
     let region = net.region(1, TARGET, 100_000);
     net.put(0, SOURCE, &bytes(2, 100_000));
-    let mut dice = 9_u64;
+    let mut rng = 9_u64;
     for n in 0..10_000 {
-        dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        let length = 1 + (dice >> 33) % 2000;
+        rng = rng.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        let length = 1 + (rng >> 33) % 2000;
         let began = net.network.now();
         let ticket = net.send(0, SOURCE, &region.remote, 0, length);
         let done = net.end(0).wait(ticket, Duration::from_secs(1)).unwrap();
@@ -128,10 +128,10 @@ fn many_threads_wait(each: usize) {
         for thread in 0..THREADS {
             let (end, region) = (&ends[0].0, &region);
             scope.spawn(move || {
-                let mut dice = thread as u64;
+                let mut rng = thread as u64;
                 for n in 0..each {
-                    dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-                    let (place, length) = ((thread as u64) << 16, 1 + (dice >> 33) % 2000);
+                    rng = rng.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+                    let (place, length) = ((thread as u64) << 16, 1 + (rng >> 33) % 2000);
                     let mut sent =
                         end.send(at(SOURCE, place), region, place, length, SendOptions::default()).unwrap();
                     assert_eq!(sent.wait(LIMIT).unwrap().result, Ok(()), "{n}");

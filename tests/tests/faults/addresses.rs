@@ -24,7 +24,7 @@ fn card_address_past_memory_is_refused_before_card() {
         u64::MAX,
     ] {
         let at = CardAddr::new(at);
-        let refused = h2c.submit(filled(&card, &[9; 100]), at).unwrap_err();
+        let refused = h2c.submit(card.buffer_from(&[9; 100]).unwrap(), at).unwrap_err();
         let Error { kind: SubmitError::CardMemory { start, length: 100, memory_last, .. }, .. } =
             refused.error
         else {
@@ -42,8 +42,8 @@ fn card_address_past_memory_is_refused_before_card() {
     }
     assert_eq!(card.counters(), before, "the card had no access");
     // The last byte of memory is valid.
-    h2c.write(filled(&card, &[1; 100]), CardAddr::new(MEMORY - 100)).unwrap();
-    h2c.write(filled(&card, &[1; 100]), CardAddr::new(behind_windows - 100)).unwrap();
+    h2c.write(card.buffer_from(&[1; 100]).unwrap(), CardAddr::new(MEMORY - 100)).unwrap();
+    h2c.write(card.buffer_from(&[1; 100]).unwrap(), CardAddr::new(behind_windows - 100)).unwrap();
     assert_works(&network, &card, &mut h2c, 1);
     assert_pool(&card, 2 * AREA, 0);
 }
@@ -151,7 +151,7 @@ proptest! {
         let mut expected = Vec::new();
         for (n, &length) in lengths.iter().enumerate() {
             let at = if bad[n] { 0x10_0000 } else { n as u64 * 0x8000 };
-            let buffer = filled(&card, &bytes(n as u64, length));
+            let buffer = card.buffer_from(&bytes(n as u64, length)).unwrap();
             let iova = buffer.iova();
             let ticket = channel.submit(buffer, CardAddr::new(at)).unwrap();
             expected.push((ticket, iova));

@@ -19,7 +19,7 @@ proptest! {
             network.with_card(0, |card| card.override_completed_count(*count));
             for k in 0..*batch {
                 let data = bytes(seed.wrapping_add(n as u64 * 64 + k as u64), 5000);
-                let ticket = channel.submit(filled(&card, &data), CardAddr::new((n * 64 + k) as u64 * 8192)).unwrap();
+                let ticket = channel.submit(card.buffer_from(&data).unwrap(), CardAddr::new((n * 64 + k) as u64 * 8192)).unwrap();
                 prop_assert!(seen.insert(ticket, None).is_none());
                 submitted += 1;
             }

@@ -11,8 +11,8 @@ use fpga_card::CardDescription;
 use fpga_driver::Error;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::{
-    Card, CardAddr, ChannelOptions, Completion, DmaBuffer, H2cChannel, NetworkInterface, OpenError,
-    OpenOptions, ResourceError, SubmitError, TransferError, WaitOptions,
+    Card, CardAddr, ChannelOptions, Completion, H2cChannel, NetworkInterface, OpenError, OpenOptions,
+    ResourceError, SubmitError, TransferError, WaitOptions,
     errors::{ChannelFault, FaultCause},
 };
 use fpga_firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
@@ -41,17 +41,11 @@ fn try_open(network: &SimNetwork, options: OpenOptions) -> Result<Card, Error<Op
     Card::from_backend_with(network.backend(0), options)
 }
 
-fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
-    let mut buffer = card.buffer(data.len()).unwrap();
-    buffer.write(0, data).unwrap();
-    buffer
-}
-
 /// Asserts that a transfer through the channel arrives.
 fn assert_works(network: &SimNetwork, card: &Card, channel: &mut H2cChannel, seed: u64) {
     let data = bytes(seed, 20_000);
     let at = CardAddr::new(0xC_0001);
-    drop(channel.write(filled(card, &data), at).unwrap());
+    drop(channel.write(card.buffer_from(&data).unwrap(), at).unwrap());
     assert!(peek(network, 0, at, data.len()) == data);
 }
 

@@ -242,7 +242,7 @@ fn waits_end_on_each_card() {
 }
 
 #[test]
-#[ignore = "long: 20 s: every wait in every way on every kind of card"]
+#[ignore = "long: 20 s: every wait in every setup on every kind of card"]
 fn waits_of_rust_api_end_in_every_way() {
     table(|_, _| true);
 }

@@ -24,7 +24,7 @@ impl Classify for CdmaError {
             Self::Copy { cause: CopyFault::TimedOut { .. } | CopyFault::Stopped, .. } => Class::TimedOutError,
             Self::Copy { cause: CopyFault::Status(_), .. } => Class::TransferFault,
             Self::Stuck { .. } => Class::WedgedError,
-            Self::Silent(AllOnesCause::Server(cause)) if cause.class() != CauseClass::CardGoneError => {
+            Self::Silent(AllOnesCause::Server(cause)) if cause.class() != CauseClass::Gone => {
                 Class::TimedOutError
             }
             Self::Gone | Self::Silent(_) => Class::CardGoneError,

@@ -46,18 +46,18 @@ fn mapping<T>(opened: &Opened, make: impl FnOnce() -> T) -> (T, Option<Mapping>)
 }
 
 /// Registers two pages of memory that have their own mapping, and returns that mapping.
-fn register_memory(opened: &Opened, lane: &mut ChannelPair) -> (MemoryHandle, Mapping) {
+fn register_memory(opened: &Opened, pair: &mut ChannelPair) -> (MemoryHandle, Mapping) {
     let memory = SharedMemory::memfd("two-pages", LENGTH).expect("memory");
     let (area, mapping) =
         mapping(opened, || opened.card.map_memory(memory, DmaAccess::Both).expect("mapped"));
-    (lane.channel.register_memory(area).expect("registration succeeds"), mapping.expect("a mapping"))
+    (pair.channel.register_memory(area).expect("registration succeeds"), mapping.expect("a mapping"))
 }
 
 /// Returns the first failed transfer with its fault, and the later ones, which were not executed.
-fn failed(lane: &mut ChannelPair, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
-    lane.channel.wait_ended(last, long_wait()).expect("the transfers complete");
-    let first = lane.channel.next_completion().expect("a failed transfer");
-    let later = core::iter::from_fn(|| lane.channel.next_completion())
+fn failed(pair: &mut ChannelPair, last: Ticket) -> (Ticket, ChannelFault, Vec<Ticket>) {
+    pair.channel.wait_ended(last, long_wait()).expect("the transfers complete");
+    let first = pair.channel.next_completion().expect("a failed transfer");
+    let later = core::iter::from_fn(|| pair.channel.next_completion())
         .map(|later| {
             assert_eq!(later.outcome.map_err(|fault| fault.kind.cause), Err(FaultCause::EarlierFault));
             later.ticket
@@ -65,7 +65,7 @@ fn failed(lane: &mut ChannelPair, last: Ticket) -> (Ticket, ChannelFault, Vec<Ti
         .collect();
     match first.outcome {
         Err(fault) => (first.ticket, fault.kind, later),
-        Ok(_) => panic!("{:?}: the transfer succeeded", lane.way),
+        Ok(_) => panic!("{:?}: the transfer succeeded", pair.setup),
     }
 }
 
@@ -79,55 +79,59 @@ fn logged(context: &CaseContext<'_>, kind: FaultKind) -> usize {
 fn unmapped_source(context: &mut CaseContext<'_>) -> Verdict {
     let opened = open(context);
     opened.needs(1 << 20)?;
-    for way in opened.ways().into_iter().filter(|way| way.to_card()) {
-        let mut lane = opened.lane(way)?;
-        let (good, _) = register_memory(&opened, &mut lane);
-        let (lost, gone) = register_memory(&opened, &mut lane);
+    for setup in opened.setups().into_iter().filter(|setup| setup.to_card()) {
+        let mut pair = opened.pair(setup)?;
+        let (good, _) = register_memory(&opened, &mut pair);
+        let (lost, gone) = register_memory(&opened, &mut pair);
         let (data, untouched) = (bytes(1, LENGTH), bytes(2, LENGTH));
-        let (first_at, bad_at, later_at) = (lane.at(0), lane.at(0x1_0000), lane.at(0x2_0000));
-        lane.write(bad_at, &untouched);
-        lane.write(later_at, &untouched);
-        lane.channel.memory(good).expect("registered memory").write(0, &data).expect("inside");
+        let (first_at, bad_at, later_at) = (pair.at(0), pair.at(0x1_0000), pair.at(0x2_0000));
+        pair.write(bad_at, &untouched);
+        pair.write(later_at, &untouched);
+        pair.channel.memory(good).expect("registered memory").write(0, &data).expect("inside");
         opened.injector.unmap_behind_driver(&gone).expect("unmapped");
         for _ in 0..10 {
-            let ticket = lane.channel.submit_at(good, 0, 64, first_at).expect("accepted");
-            lane.channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
+            let ticket = pair.channel.submit_at(good, 0, 64, first_at).expect("accepted");
+            pair.channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
         }
         // Each earlier transfer had one descriptor; the first transfer and the list's first entry follow.
-        let before = u32::try_from(lane.channel.ended() + 2).expect("an index in the ring");
+        let before = u32::try_from(pair.channel.ended() + 2).expect("an index in the ring");
         let log = logged(context, FaultKind::HostReadRefused);
-        let first = lane.channel.submit_at(good, 0, LENGTH, first_at).expect("accepted");
+        let first = pair.channel.submit_at(good, 0, LENGTH, first_at).expect("accepted");
         let entries = [
-            ScatterGatherEntry { memory: good, offset: 100, length: 1000, card: lane.at(0x3_0000) },
+            ScatterGatherEntry { memory: good, offset: 100, length: 1000, card: pair.at(0x3_0000) },
             ScatterGatherEntry { memory: lost, offset: 64, length: 2000, card: bad_at },
-            ScatterGatherEntry { memory: good, offset: 0, length: 50, card: lane.at(0x4_0000) },
+            ScatterGatherEntry { memory: good, offset: 0, length: 50, card: pair.at(0x4_0000) },
         ];
-        let bad = lane.channel.submit_list(&entries).expect("accepted");
-        let later = [0, 1].map(|_| lane.channel.submit_at(good, 0, LENGTH, later_at).expect("accepted"));
-        let (ticket, fault, after) = failed(&mut lane, later[1]);
-        assert_eq!((ticket, after), (bad, later.to_vec()), "{way:?}: {fault}");
+        let bad = pair.channel.submit_list(&entries).expect("accepted");
+        let later = [0, 1].map(|_| pair.channel.submit_at(good, 0, LENGTH, later_at).expect("accepted"));
+        let (ticket, fault, after) = failed(&mut pair, later[1]);
+        assert_eq!((ticket, after), (bad, later.to_vec()), "{setup:?}: {fault}");
         let refused = usize::from(context.simulated().is_some());
-        assert_eq!(logged(context, FaultKind::HostReadRefused) - log, refused, "{way:?}: the card's log");
-        assert!(lane.channel.has_ended(first));
+        assert_eq!(logged(context, FaultKind::HostReadRefused) - log, refused, "{setup:?}: the card's log");
+        assert!(pair.channel.has_ended(first));
         let bits: Vec<_> = fault.status_errors().collect();
         assert!(
             matches!(bits[..], [StatusBit::HostReadUnsupportedRequest | StatusBit::HostReadCompleterAbort]),
-            "{way:?}: {fault}"
+            "{setup:?}: {fault}"
         );
         let place = fault.position.expect("the fault names the descriptor");
-        assert_eq!((place.host.get(), place.card), (gone.iova.get() + 64, Some(bad_at)), "{way:?}: {fault}");
+        assert_eq!(
+            (place.host.get(), place.card),
+            (gone.iova.get() + 64, Some(bad_at)),
+            "{setup:?}: {fault}"
+        );
         assert_eq!(
             (place.descriptor, place.length, place.bytes_done),
             (before, 2000, 1000),
-            "{way:?}: {fault}"
+            "{setup:?}: {fault}"
         );
         assert!(fault.to_string().contains(&format!("descriptor {before}")), "{fault}");
-        assert!(lane.read(first_at, LENGTH) == data, "{way:?}: the earlier transfer's data arrived");
-        assert!(lane.read(bad_at, LENGTH) == untouched, "{way:?}: the failed transfer wrote no byte");
-        assert!(lane.read(later_at, LENGTH) == untouched, "{way:?}: the later transfer was not executed");
-        lane.assert_works(1);
+        assert!(pair.read(first_at, LENGTH) == data, "{setup:?}: the earlier transfer's data arrived");
+        assert!(pair.read(bad_at, LENGTH) == untouched, "{setup:?}: the failed transfer wrote no byte");
+        assert!(pair.read(later_at, LENGTH) == untouched, "{setup:?}: the later transfer was not executed");
+        pair.assert_works(1);
         for memory in [good, lost] {
-            drop(lane.channel.deregister_memory(memory).expect("nothing is in flight"));
+            drop(pair.channel.deregister_memory(memory).expect("nothing is in flight"));
         }
     }
     opened.assert_pool(0, 0);
@@ -152,26 +156,29 @@ fn assert_logged(context: &CaseContext<'_>, at: u64) {
 fn refused_destination(context: &mut CaseContext<'_>, refuse: fn(&Opened, &Mapping)) -> Verdict {
     let opened = open(context);
     opened.needs(1 << 20)?;
-    for way in opened.ways().into_iter().filter(|way| !way.to_card()) {
-        let mut lane = opened.lane(way)?;
-        let (good, _) = register_memory(&opened, &mut lane);
-        let (lost, gone) = register_memory(&opened, &mut lane);
+    for setup in opened.setups().into_iter().filter(|setup| !setup.to_card()) {
+        let mut pair = opened.pair(setup)?;
+        let (good, _) = register_memory(&opened, &mut pair);
+        let (lost, gone) = register_memory(&opened, &mut pair);
         let (data, untouched) = (bytes(3, LENGTH), bytes(4, LENGTH));
-        let at = lane.at(0);
-        lane.write(at, &data);
-        lane.channel.memory(lost).expect("registered memory").write(0, &untouched).expect("inside");
+        let at = pair.at(0);
+        pair.write(at, &data);
+        pair.channel.memory(lost).expect("registered memory").write(0, &untouched).expect("inside");
         refuse(&opened, &gone);
-        let bad = lane.channel.submit_at(lost, 0, LENGTH, at).expect("accepted");
-        let behind = lane.channel.submit_at(good, 0, LENGTH, at).expect("accepted");
-        lane.channel.wait_ended(behind, long_wait()).expect("the engine cannot detect the refusal");
-        assert!(lane.channel.has_ended(bad) && lane.channel.next_completion().is_none(), "{way:?}: a fault");
+        let bad = pair.channel.submit_at(lost, 0, LENGTH, at).expect("accepted");
+        let behind = pair.channel.submit_at(good, 0, LENGTH, at).expect("accepted");
+        pair.channel.wait_ended(behind, long_wait()).expect("the engine cannot detect the refusal");
+        assert!(
+            pair.channel.has_ended(bad) && pair.channel.next_completion().is_none(),
+            "{setup:?}: a fault"
+        );
         let mut now = vec![0; LENGTH];
-        lane.channel.memory(lost).expect("registered memory").read(0, &mut now).expect("inside");
-        assert!(now == untouched, "{way:?}: memory that the card may not write is unchanged");
-        lane.channel.memory(good).expect("registered memory").read(0, &mut now).expect("inside");
-        assert!(now == data, "{way:?}: the later transfer's data arrived");
+        pair.channel.memory(lost).expect("registered memory").read(0, &mut now).expect("inside");
+        assert!(now == untouched, "{setup:?}: memory that the card may not write is unchanged");
+        pair.channel.memory(good).expect("registered memory").read(0, &mut now).expect("inside");
+        assert!(now == data, "{setup:?}: the later transfer's data arrived");
         assert_logged(context, gone.iova.get());
-        lane.assert_works(2);
+        pair.assert_works(2);
     }
     opened.assert_pool(0, 0);
     opened.close();
@@ -192,13 +199,13 @@ fn read_only_destination(context: &mut CaseContext<'_>) -> Verdict {
 /// soon as they can be fetched. The neighbouring channel is not affected.
 fn unmapped_descriptors(context: &mut CaseContext<'_>) -> Verdict {
     let probe = context.open();
-    let ways = probe.ways();
+    let setups = probe.setups();
     probe.close();
-    for (way, before) in ways.into_iter().flat_map(|way| [(way, 0), (way, 3)]) {
+    for (setup, before) in setups.into_iter().flat_map(|setup| [(setup, 0), (setup, 3)]) {
         let opened = open(context);
         opened.needs(1 << 20)?;
         // The channel allocates the card's first memory here, so that the ring has its own mapping.
-        let (channel, ring) = mapping(&opened, || way.take(&opened.card, 0, way.options()));
+        let (channel, ring) = mapping(&opened, || setup.take(&opened.card, 0, setup.options()));
         let (Ok(mut channel), Some(ring)) = (channel, ring) else { continue };
         let memory = channel
             .register_memory(opened.card.registered_memory(LENGTH).expect("DMA memory"))
@@ -220,24 +227,24 @@ fn unmapped_descriptors(context: &mut CaseContext<'_>) -> Verdict {
                 bits[..],
                 [StatusBit::DescriptorUnsupportedRequest | StatusBit::DescriptorCompleterAbort]
             ),
-            "{way:?}: {fault}"
+            "{setup:?}: {fault}"
         );
         assert_eq!(fault.position.expect("the fault names the descriptor").descriptor, before);
         let later = channel.next_completion().expect("the second transfer has a completion");
         assert_eq!(later.ticket, tickets[1]);
         assert_eq!(later.outcome.map_err(|fault| fault.kind.cause), Err(FaultCause::EarlierFault));
-        if opened.card.info().xdma.count(way.direction) > 1 {
-            let mut other = way.take(&opened.card, 1, way.options()).expect("a free channel");
+        if opened.card.info().xdma.count(setup.direction) > 1 {
+            let mut other = setup.take(&opened.card, 1, setup.options()).expect("a free channel");
             let buffer = opened.card.buffer(5000).expect("DMA memory");
-            other.transfer(buffer, place, long_wait()).unwrap_or_else(|failed| panic!("{way:?}: {failed}"));
+            other.transfer(buffer, place, long_wait()).unwrap_or_else(|failed| panic!("{setup:?}: {failed}"));
         }
         opened.injector.remap(&ring).expect("mapped again");
         let ticket = channel.submit_at(memory, 0, 64, place).expect("accepted");
         channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
-        assert!(channel.next_completion().is_none(), "{way:?}: the transfer succeeds without a completion");
+        assert!(channel.next_completion().is_none(), "{setup:?}: the transfer succeeds without a completion");
         drop(channel.deregister_memory(memory).expect("nothing is in flight"));
         drop(channel);
-        opened.lane(way)?.assert_works(3);
+        opened.pair(setup)?.assert_works(3);
         opened.assert_pool(0, 0);
         opened.close();
     }
@@ -260,7 +267,7 @@ fn validate_finds(context: &mut CaseContext<'_>) -> Verdict {
     opened.assert_pool(0, 0);
     opened.close();
     let opened = context.open();
-    opened.lane(opened.ways()[0])?.assert_works(4);
+    opened.pair(opened.setups()[0])?.assert_works(4);
     opened.close();
     Ok(())
 }

@@ -79,8 +79,8 @@ fn copies(context: &mut CaseContext<'_>) -> Verdict {
 /// Random copies within an array of bytes, overlapping and empty ones included: card memory matches the array.
 fn random_copies(opened: &Opened, cdma: &mut Cdma) {
     const ARRAY: usize = 1 << 20;
-    let mut dice = Pcg64::new(1, 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
-    let mut below = |end: usize| usize::try_from(dice.next_u64() % end as u64).unwrap_or(0);
+    let mut rng = Pcg64::new(1, 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
+    let mut below = |end: usize| usize::try_from(rng.next_u64() % end as u64).unwrap_or(0);
     for round in 0..8 {
         let mut array = bytes(round, ARRAY);
         write(opened, FROM, &array);

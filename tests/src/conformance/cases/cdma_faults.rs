@@ -57,8 +57,8 @@ const FAILING: u64 = 5;
 const FAILING_COPY: usize = 2;
 
 /// Bytes that the driver copies at a time when there is no ring, and bytes that the simulated engine moves at a time.
-const PIECE: u64 = 4 << 20;
-const MOVE: u64 = 64 << 10;
+const CHUNK_BYTES: u64 = 4 << 20;
+const ENGINE_STEP_BYTES: u64 = 64 << 10;
 
 /// Errors of the copy engine in a copy of two full chunks and a short one, each with the number of bytes copied before it. The engine works
 /// after each error.
@@ -68,7 +68,7 @@ fn cdma_error(
     from: CardAddr,
     faults: &[(Option<FaultEntry>, u64)],
 ) -> Verdict {
-    const WHOLE: u64 = 2 * PIECE + 4096;
+    const COPY_BYTES: u64 = 2 * CHUNK_BYTES + 4096;
     let row = row(name);
     let probe = context.open();
     let block = probe.card.info().identity.as_ref().and_then(|identity| identity.block(BlockType::Cdma).ok());
@@ -87,12 +87,12 @@ fn cdma_error(
     };
     for (fault, copied) in faults {
         context.set_faults(fault.clone());
-        let error = cdma.copy(from, to, WHOLE).expect_err("the copy fails");
-        assert_eq!(ExpectedError::of_cdma(&error.kind).as_slice(), row.said, "{error}");
+        let error = cdma.copy(from, to, COPY_BYTES).expect_err("the copy fails");
+        assert_eq!(ExpectedError::of_cdma(&error.kind).as_slice(), row.errors, "{error}");
         let CdmaError::Copy { segment, done, cause: CopyFault::Status(status) } = &error.kind else {
             panic!("{error}")
         };
-        assert_eq!((*segment, *done), (CdmaSegment::new(from, to, WHOLE), *copied), "{error}");
+        assert_eq!((*segment, *done), (CdmaSegment::new(from, to, COPY_BYTES), *copied), "{error}");
         assert!(status.has_error(), "{error}");
         assert!(error.to_string().contains("can be used again"), "{error}");
         context.set_faults([]);
@@ -112,7 +112,12 @@ fn cdma_error(
 
 fn cdma_slave_error(context: &mut CaseContext<'_>) -> Verdict {
     // In the first chunk, at the start of the second, and in the last.
-    let faults = [(1, 0), (PIECE / MOVE, PIECE), (2 * PIECE / MOVE, 2 * PIECE)].map(|(skip, copied)| {
+    let faults = [
+        (1, 0),
+        (CHUNK_BYTES / ENGINE_STEP_BYTES, CHUNK_BYTES),
+        (2 * CHUNK_BYTES / ENGINE_STEP_BYTES, 2 * CHUNK_BYTES),
+    ]
+    .map(|(skip, copied)| {
         let error = Some("slave".to_owned());
         (Some(FaultEntry { error, skip, ..FaultEntry::new(FaultName::CdmaError) }), copied)
     });
@@ -141,13 +146,13 @@ fn cdma_hangs(context: &mut CaseContext<'_>) -> Verdict {
         cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64)
     };
     let error = error.expect_err("the copy cannot complete");
-    assert_eq!(ExpectedError::of_cdma(&error.kind).as_slice(), row.said, "{error}");
+    assert_eq!(ExpectedError::of_cdma(&error.kind).as_slice(), row.errors, "{error}");
     context.set_faults([]);
     if !context.real_time() {
         // Each takes seconds of real time.
         let again =
             cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("the engine is still busy");
-        assert_eq!(ExpectedError::of_cdma(&again.kind).as_slice(), row.said, "{again}");
+        assert_eq!(ExpectedError::of_cdma(&again.kind).as_slice(), row.errors, "{again}");
     }
     drop(cdma);
     opened.assert_pool(0, 0);
@@ -200,7 +205,7 @@ fn copy(ring: &mut CdmaRing<usize>, opened: &Opened, n: usize) -> fpga_driver::T
 fn in_chain(context: &CaseContext<'_>, name: &str, error: &str, times: u64) -> Verdict {
     let row = row(name);
     for bypass in [true, false] {
-        let what = format!("{name}, {}", if bypass { "bypass" } else { "by DMA" });
+        let label = format!("{name}, {}", if bypass { "bypass" } else { "by DMA" });
         let opened = context.open();
         let data: Vec<_> = (0..COPIES).map(|n| bytes(n as u64, LENGTH)).collect();
         let Some(mut ring) = prepared(&opened, bypass, &data)? else { continue };
@@ -211,47 +216,51 @@ fn in_chain(context: &CaseContext<'_>, name: &str, error: &str, times: u64) -> V
             ..FaultEntry::new(FaultName::CdmaError)
         }]);
         let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
-        let mut said = Vec::new();
+        let mut errors = Vec::new();
         for (n, ticket) in tickets.into_iter().enumerate() {
-            let done = ring.wait(ticket, long_wait()).unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!((done.ticket, done.payload), (ticket, n), "{what}");
+            let done = ring.wait(ticket, long_wait()).unwrap_or_else(|error| panic!("{label}: {error}"));
+            assert_eq!((done.ticket, done.payload), (ticket, n), "{label}");
             let Err(fault) = done.outcome else {
                 assert!(
-                    n < FAILING_COPY || row.said.is_empty(),
-                    "{what}: copy {n} succeeded after the failing one"
+                    n < FAILING_COPY || row.errors.is_empty(),
+                    "{label}: copy {n} succeeded after the failing one"
                 );
-                assert_eq!(done.outcome, Ok(LENGTH as u64), "{what}");
+                assert_eq!(done.outcome, Ok(LENGTH as u64), "{label}");
                 continue;
             };
-            said.extend(ExpectedError::of_cdma_cause(&fault.kind.cause));
+            errors.extend(ExpectedError::of_cdma_cause(&fault.kind.cause));
             match &fault.kind.cause {
                 FaultCause::Status(status) => {
-                    assert_eq!(n, FAILING_COPY, "{what}: {fault}");
-                    assert_eq!(status.into_bits() & 0x770, bit(error), "{what}: {fault}");
-                    let place = fault.kind.position.expect("the fault names the descriptor");
+                    assert_eq!(n, FAILING_COPY, "{label}: {fault}");
+                    assert_eq!(status.into_bits() & 0x770, bit(error), "{label}: {fault}");
+                    let position = fault.kind.position.expect("the fault names the descriptor");
                     let at = |start| opened.at(start + ((n as u64) << 16) + FIRST_DESCRIPTOR);
-                    assert_eq!((place.source, place.destination), (at(FROM), at(TO)), "{what}: {fault}");
-                    assert_eq!(place.bytes_done, FIRST_DESCRIPTOR, "{what}: {fault}");
-                    assert_eq!(u64::from(place.descriptor), FAILING, "{what}: {fault}");
+                    assert_eq!(
+                        (position.source, position.destination),
+                        (at(FROM), at(TO)),
+                        "{label}: {fault}"
+                    );
+                    assert_eq!(position.bytes_done, FIRST_DESCRIPTOR, "{label}: {fault}");
+                    assert_eq!(u64::from(position.descriptor), FAILING, "{label}: {fault}");
                 }
                 cause => {
-                    assert!(n > FAILING_COPY, "{what}: {fault}");
-                    assert_eq!(*cause, FaultCause::EarlierFault, "{what}: {fault}");
+                    assert!(n > FAILING_COPY, "{label}: {fault}");
+                    assert_eq!(*cause, FaultCause::EarlierFault, "{label}: {fault}");
                 }
             }
         }
-        assert_eq!(said, row.said, "{what}");
-        assert_eq!(ring.in_flight(), 0, "{what}");
+        assert_eq!(errors, row.errors, "{label}");
+        assert_eq!(ring.in_flight(), 0, "{label}");
         let retried = u64::from(error == "sg_internal");
-        assert_eq!(ring.overruns(), retried, "{what}: each overrun costs one reset");
+        assert_eq!(ring.overruns(), retried, "{label}: each overrun costs one reset");
         context.set_faults([]);
-        let done = if row.said.is_empty() { COPIES } else { FAILING_COPY };
+        let done = if row.errors.is_empty() { COPIES } else { FAILING_COPY };
         for (n, data) in data.iter().enumerate() {
-            let there = read(&opened, TO + ((n as u64) << 16), LENGTH);
+            let found = read(&opened, TO + ((n as u64) << 16), LENGTH);
             if n < done {
-                assert!(there == *data, "{what}: copy {n} completed without its data");
+                assert!(found == *data, "{label}: copy {n} completed without its data");
             } else if n > done {
-                assert!(there.iter().all(|byte| *byte == 0xEE), "{what}: copy {n} did not start");
+                assert!(found.iter().all(|byte| *byte == 0xEE), "{label}: copy {n} did not start");
             }
         }
         assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
@@ -259,12 +268,12 @@ fn in_chain(context: &CaseContext<'_>, name: &str, error: &str, times: u64) -> V
         for round in 0..4 {
             let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
             for ticket in tickets {
-                let done = ring.wait(ticket, long_wait()).unwrap_or_else(|error| panic!("{what}: {error}"));
-                assert_eq!(done.outcome, Ok(LENGTH as u64), "{what}: round {round}");
+                let done = ring.wait(ticket, long_wait()).unwrap_or_else(|error| panic!("{label}: {error}"));
+                assert_eq!(done.outcome, Ok(LENGTH as u64), "{label}: round {round}");
             }
         }
         drop(ring);
-        assert!(read(&opened, TO + ((COPIES as u64 - 1) << 16), LENGTH) == data[COPIES - 1], "{what}");
+        assert!(read(&opened, TO + ((COPIES as u64 - 1) << 16), LENGTH) == data[COPIES - 1], "{label}");
         opened.assert_pool(0, 0);
         opened.close();
     }
@@ -301,7 +310,7 @@ fn descriptors_lost(context: &mut CaseContext<'_>) -> Verdict {
     let fault = done.outcome.expect_err("the upload fails");
     assert_eq!(
         (done.payload, ExpectedError::of_cdma_cause(&fault.kind.cause).as_slice()),
-        (0, row.said),
+        (0, row.errors),
         "{fault}"
     );
     assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
@@ -333,7 +342,7 @@ fn ring_hangs(context: &mut CaseContext<'_>) -> Verdict {
         assert!(matches!(error.kind, CdmaRingError::TimedOut { .. }), "{error}");
         let error = ring.abort().expect_err("the engine does not stop");
         let CdmaRingError::Engine(stuck @ CdmaError::Stuck { .. }) = &error.kind else { panic!("{error}") };
-        assert_eq!(ExpectedError::of_cdma(stuck).as_slice(), row.said);
+        assert_eq!(ExpectedError::of_cdma(stuck).as_slice(), row.errors);
         for (n, ticket) in tickets.into_iter().enumerate().skip(FAILING_COPY) {
             let done = ring.wait(ticket, long_wait()).expect("the copy has a completion");
             let fault = done.outcome.expect_err("the copy failed");

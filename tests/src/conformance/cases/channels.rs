@@ -24,9 +24,9 @@ fn all(opened: &Opened) -> Result<Vec<(TestSetup, Channel, CardAddr)>, Skip> {
     let names: Vec<_> = opened.card.info().xdma.channels().collect();
     opened.needs(BYTES_PER_CHANNEL * names.len() as u64)?;
     let take = |(n, name): (usize, fpga_driver::ChannelName)| {
-        let way = TestSetup { direction: name.direction, mode: RunMode::Batch, threaded: false };
-        let channel = way.take(&opened.card, name.number, way.options()).expect("a free channel");
-        (way, channel, opened.at(n as u64 * BYTES_PER_CHANNEL))
+        let setup = TestSetup { direction: name.direction, mode: RunMode::Batch, threaded: false };
+        let channel = setup.take(&opened.card, name.number, setup.options()).expect("a free channel");
+        (setup, channel, opened.at(n as u64 * BYTES_PER_CHANNEL))
     };
     Ok(names.into_iter().enumerate().map(take).collect())
 }
@@ -34,8 +34,8 @@ fn all(opened: &Opened) -> Result<Vec<(TestSetup, Channel, CardAddr)>, Skip> {
 /// Writes known data to the part of each channel that reads from the card.
 fn prepare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
     let Ok(mut h2c) = opened.card.h2c(0) else { return };
-    for (n, (way, at)) in places.iter().enumerate() {
-        if !way.to_card() {
+    for (n, (setup, at)) in places.iter().enumerate() {
+        if !setup.to_card() {
             let buffer = opened.card.buffer_from(&bytes(n as u64, length)).expect("DMA memory");
             h2c.write_with(buffer, *at, long_wait()).expect("the write succeeds");
         }
@@ -45,8 +45,8 @@ fn prepare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
 /// Checks the data that the H2C channels have written to their parts.
 fn compare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
     let Ok(mut c2h) = opened.card.c2h(0) else { return };
-    for (n, (way, at)) in places.iter().enumerate() {
-        if way.to_card() {
+    for (n, (setup, at)) in places.iter().enumerate() {
+        if setup.to_card() {
             let buffer = c2h.read_with(opened.card.buffer(length).expect("DMA memory"), *at, long_wait());
             assert!(buffer.expect("the read succeeds").to_vec() == bytes(n as u64, length), "channel {n}");
         }
@@ -54,11 +54,11 @@ fn compare(opened: &Opened, places: &[(TestSetup, CardAddr)], length: usize) {
 }
 
 fn places(channels: &[(TestSetup, Channel, CardAddr)]) -> Vec<(TestSetup, CardAddr)> {
-    channels.iter().map(|(way, _, at)| (*way, *at)).collect()
+    channels.iter().map(|(setup, _, at)| (*setup, *at)).collect()
 }
 
-fn buffer(opened: &Opened, n: usize, way: TestSetup, length: usize) -> DmaBuffer {
-    if way.to_card() {
+fn buffer(opened: &Opened, n: usize, setup: TestSetup, length: usize) -> DmaBuffer {
+    if setup.to_card() {
         return opened.card.buffer_from(&bytes(n as u64, length)).expect("DMA memory");
     }
     let mut buffer = opened.card.buffer(length).expect("DMA memory");
@@ -80,16 +80,16 @@ fn all_at_once(context: &mut CaseContext<'_>) -> Verdict {
         let tickets: Vec<Ticket> = channels
             .iter_mut()
             .enumerate()
-            .map(|(n, (way, channel, at))| {
-                let ticket = channel.submit(buffer(&opened, n, *way, LENGTH), *at).expect("accepted");
+            .map(|(n, (setup, channel, at))| {
+                let ticket = channel.submit(buffer(&opened, n, *setup, LENGTH), *at).expect("accepted");
                 channel.poll().expect("started");
                 ticket
             })
             .collect();
-        for ((n, (way, channel, _)), ticket) in channels.iter_mut().enumerate().zip(tickets) {
+        for ((n, (setup, channel, _)), ticket) in channels.iter_mut().enumerate().zip(tickets) {
             let done = channel.wait(ticket, wait).expect("the transfer completes");
             assert_eq!(done.outcome, Ok(LENGTH as u64), "channel {n}");
-            if way.direction == Direction::C2h {
+            if setup.direction == Direction::C2h {
                 let buffer = done.buffer.expect("the buffer is returned");
                 assert!(buffer.to_vec() == bytes(n as u64, LENGTH), "channel {n}");
             }
@@ -103,8 +103,8 @@ fn all_at_once(context: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// One transfer through a channel that is the only user of its part of card memory.
-fn carry(opened: &Opened, n: usize, way: TestSetup, channel: &mut Channel, at: CardAddr, length: usize) {
-    let buffer = match channel.transfer(buffer(opened, n, way, length), at, long_wait()) {
+fn carry(opened: &Opened, n: usize, setup: TestSetup, channel: &mut Channel, at: CardAddr, length: usize) {
+    let buffer = match channel.transfer(buffer(opened, n, setup, length), at, long_wait()) {
         Ok(buffer) => buffer,
         Err(failed) => panic!("channel {n}: {failed}"),
     };
@@ -119,20 +119,20 @@ fn one_thread_per_channel(context: &mut CaseContext<'_>) -> Verdict {
     prepare(&opened, &known, LENGTH);
     let channels = all(&opened)?;
     let channels: Vec<_> = thread::scope(|scope| {
-        let start = |(n, (way, mut channel, at)): (usize, (TestSetup, Channel, CardAddr))| {
+        let start = |(n, (setup, mut channel, at)): (usize, (TestSetup, Channel, CardAddr))| {
             let opened = &opened;
             scope.spawn(move || {
                 for _ in 0..20 {
-                    carry(opened, n, way, &mut channel, at, LENGTH);
+                    carry(opened, n, setup, &mut channel, at, LENGTH);
                 }
-                (way, channel, at)
+                (setup, channel, at)
             })
         };
         let threads: Vec<_> = channels.into_iter().enumerate().map(start).collect();
         threads.into_iter().map(|thread| thread.join().expect("the thread's transfers arrive")).collect()
     });
-    for (n, (way, mut channel, at)) in channels.into_iter().enumerate() {
-        carry(&opened, n, way, &mut channel, at, LENGTH);
+    for (n, (setup, mut channel, at)) in channels.into_iter().enumerate() {
+        carry(&opened, n, setup, &mut channel, at, LENGTH);
     }
     compare(&opened, &known, LENGTH);
     opened.assert_pool(0, 0);

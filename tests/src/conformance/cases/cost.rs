@@ -58,13 +58,13 @@ pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> AccessTraffic {
 }
 
 /// Reports the cost of `transfers` transfers of 4 KiB.
-fn show(context: &CaseContext<'_>, waited: &str, way: TestSetup, transfers: usize, cost: AccessTraffic) {
-    let ring = match way.mode {
+fn show(context: &CaseContext<'_>, waited: &str, setup: TestSetup, transfers: usize, cost: AccessTraffic) {
+    let ring = match setup.mode {
         RunMode::Credit => "credit mode",
         _ => "batch mode",
     };
     context.show(Cost {
-        work: format!("{waited}, {}, {ring}", if way.to_card() { "H2C" } else { "C2H" }),
+        work: format!("{waited}, {}, {ring}", if setup.to_card() { "H2C" } else { "C2H" }),
         transfers: transfers as u64,
         reads: cost.reads,
         writes: cost.writes,
@@ -74,7 +74,7 @@ fn show(context: &CaseContext<'_>, waited: &str, way: TestSetup, transfers: usiz
 
 /// Runs `count` batches of transfers of 4 KiB and waits for each batch.
 fn batches(
-    lane: &mut ChannelPair,
+    pair: &mut ChannelPair,
     memory: fpga_driver::MemoryHandle,
     batches: usize,
     depth: usize,
@@ -83,10 +83,10 @@ fn batches(
     for _ in 0..batches {
         let mut last = None;
         for n in 0..depth {
-            let at = lane.at((n % 64 * 4096) as u64);
-            last = Some(lane.channel.submit_at(memory, n % 64 * 4096, 4096, at).expect("accepted"));
+            let at = pair.at((n % 64 * 4096) as u64);
+            last = Some(pair.channel.submit_at(memory, n % 64 * 4096, 4096, at).expect("accepted"));
         }
-        lane.channel.wait_ended(last.expect("a batch that is not empty"), wait).expect("the batch completes");
+        pair.channel.wait_ended(last.expect("a batch that is not empty"), wait).expect("the batch completes");
     }
 }
 
@@ -107,65 +107,65 @@ fn assert_executed(opened: &Opened, before: Option<(u64, u64)>, count: u64, leng
 }
 
 /// Keeps the ring full of transfers of `length` bytes until `count` have been submitted and have ended.
-fn stream(lane: &mut ChannelPair, memory: fpga_driver::MemoryHandle, length: usize, count: u64) {
-    let end = lane.channel.ended() + u64::from(lane.channel.in_flight()) + count;
+fn stream(pair: &mut ChannelPair, memory: fpga_driver::MemoryHandle, length: usize, count: u64) {
+    let end = pair.channel.ended() + u64::from(pair.channel.in_flight()) + count;
     let mut left = count;
-    while lane.channel.ended() < end {
+    while pair.channel.ended() < end {
         while left > 0 {
             let offset = left % 64 * length as u64;
-            let (place, at) = (usize::try_from(offset).expect("inside the memory"), lane.at(offset));
-            match lane.channel.submit_at(memory, place, length, at) {
+            let (place, at) = (usize::try_from(offset).expect("inside the memory"), pair.at(offset));
+            match pair.channel.submit_at(memory, place, length, at) {
                 Ok(_) => left -= 1,
                 Err(refused) if refused.is_full() => break,
                 Err(refused) => panic!("{refused}"),
             }
         }
-        lane.channel.poll().expect("polling succeeds");
-        relax(&lane.channel);
+        pair.channel.poll().expect("polling succeeds");
+        relax(&pair.channel);
     }
 }
 
 /// A ring that is kept full reads no register and writes few. Tested with and without space in the ring between queued and fetched
 /// descriptors.
-fn full_ring(opened: &Opened, way: TestSetup) -> Verdict {
+fn full_ring(opened: &Opened, setup: TestSetup) -> Verdict {
     const COUNT: u64 = 8192;
-    let depth = if way.mode == RunMode::Batch { 256 } else { 64 };
+    let depth = if setup.mode == RunMode::Batch { 256 } else { 64 };
     for (descriptors, length) in [(2 * depth, 64), (2 * depth, 4096), (depth, 64)] {
-        let mut lane = opened.lane_with(way, way.options().descriptors(descriptors).transfers(depth))?;
-        let memory = lane
+        let mut pair = opened.pair_with(setup, setup.options().descriptors(descriptors).transfers(depth))?;
+        let memory = pair
             .channel
             .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
             .expect("registration succeeds");
-        stream(&mut lane, memory, length, 1000);
+        stream(&mut pair, memory, length, 1000);
         let before = executed(opened);
-        let cost = cost(opened, || stream(&mut lane, memory, length, COUNT));
-        assert_eq!((cost.reads, cost.interrupts), (0, 0), "{way:?}");
-        assert!(cost.writes <= COUNT / 16, "{way:?}: {cost:?}");
+        let cost = cost(opened, || stream(&mut pair, memory, length, COUNT));
+        assert_eq!((cost.reads, cost.interrupts), (0, 0), "{setup:?}");
+        assert!(cost.writes <= COUNT / 16, "{setup:?}: {cost:?}");
         assert_executed(opened, before, COUNT, length as u64);
     }
     Ok(())
 }
 
 /// Buffers that are queued before the first poll go in one run, whose start is the only cost. Every buffer is returned.
-fn runs(opened: &Opened, lane: &mut ChannelPair) {
-    let way = lane.way;
-    let most = if way.mode == RunMode::Batch { 5 } else { 2 };
+fn runs(opened: &Opened, pair: &mut ChannelPair) {
+    let setup = pair.setup;
+    let most = if setup.mode == RunMode::Batch { 5 } else { 2 };
     for depth in [1, 2, 64, 256] {
         let before = executed(opened);
         let cost = cost(opened, || {
-            let at = lane.at(0);
+            let at = pair.at(0);
             let submit = |_| {
                 let buffer = opened.card.buffer(4096).expect("DMA memory");
-                lane.channel.submit(buffer, at).expect("accepted")
+                pair.channel.submit(buffer, at).expect("accepted")
             };
             let last = (0..depth).map(submit).last().expect("a run that is not empty");
-            lane.channel.wait_ended(last, long_wait()).expect("the run completes");
-            let done: Vec<_> = core::iter::from_fn(|| lane.channel.next_completion()).collect();
+            pair.channel.wait_ended(last, long_wait()).expect("the run completes");
+            let done: Vec<_> = core::iter::from_fn(|| pair.channel.next_completion()).collect();
             assert!(done.iter().all(|done| done.outcome == Ok(4096) && done.buffer.is_some()));
             assert_eq!(done.len() as u64, depth);
         });
-        assert_eq!((cost.reads, cost.interrupts), (0, 0), "{way:?} {depth}");
-        assert!((1..=most).contains(&cost.writes), "{way:?} {depth}: {cost:?}");
+        assert_eq!((cost.reads, cost.interrupts), (0, 0), "{setup:?} {depth}");
+        assert!((1..=most).contains(&cost.writes), "{setup:?} {depth}: {cost:?}");
         assert_executed(opened, before, depth, 4096);
     }
 }
@@ -180,22 +180,22 @@ fn poll(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
-    for way in opened.ways() {
-        let mut lane = opened.lane(way)?;
-        let memory = lane
+    for setup in opened.setups() {
+        let mut pair = opened.pair(setup)?;
+        let memory = pair
             .channel
             .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
             .expect("registration succeeds");
-        batches(&mut lane, memory, 2, DEPTH, long_wait());
+        batches(&mut pair, memory, 2, DEPTH, long_wait());
         let began = Instant::now();
-        let mut all = cost(&opened, || batches(&mut lane, memory, BATCHES, DEPTH, long_wait()));
+        let mut all = cost(&opened, || batches(&mut pair, memory, BATCHES, DEPTH, long_wait()));
         let (passed, counted) = (began.elapsed(), all);
-        assert!(all.writes <= (BATCHES * DEPTH / 16) as u64, "{way:?}: {all:?}");
-        assert_eq!(all.interrupts, 0, "{way:?}: {all:?}");
+        assert!(all.writes <= (BATCHES * DEPTH / 16) as u64, "{setup:?}: {all:?}");
+        assert_eq!(all.interrupts, 0, "{setup:?}: {all:?}");
         // The driver reads status and count whenever a millisecond passes without progress, hence the limit by elapsed time: in real time a
         // busy machine may stop the card for any time.
         let polls = if context.real_time() { passed.as_millis() } else { 0 };
-        assert!(u128::from(all.reads) <= 2 * polls, "{way:?}: {all:?} in {passed:?}");
+        assert!(u128::from(all.reads) <= 2 * polls, "{setup:?}: {all:?} in {passed:?}");
         // At least one of `BUSY` further batches must run without such a stop, which shows that polling itself reads no register. A batch
         // of a simulated design takes tens of milliseconds, so that each has a stop on a busy machine: the batches become smaller, down to
         // one transfer.
@@ -204,20 +204,20 @@ fn poll(context: &mut CaseContext<'_>) -> Verdict {
                 break;
             }
             let depth = DEPTH.checked_shr(tried / SAME_DEPTH).unwrap_or(0).max(1);
-            all = cost(&opened, || batches(&mut lane, memory, 1, depth, long_wait()));
+            all = cost(&opened, || batches(&mut pair, memory, 1, depth, long_wait()));
         }
-        assert_eq!(all.reads, 0, "{way:?}: each of {BUSY} batches read registers: {all:?}");
-        show(context, "polling, 128 deep", way, BATCHES * DEPTH, counted);
+        assert_eq!(all.reads, 0, "{setup:?}: each of {BUSY} batches read registers: {all:?}");
+        show(context, "polling, 128 deep", setup, BATCHES * DEPTH, counted);
         // Exact counts need a card that runs in this thread.
         if !context.real_time() {
-            runs(&opened, &mut lane);
+            runs(&opened, &mut pair);
             let by_interrupt = long_wait().mode(WaitMode::Interrupt);
-            let once = cost(&opened, || batches(&mut lane, memory, 1, 1, by_interrupt));
-            assert_eq!(once.interrupts, 1, "{way:?}: {once:?}");
-            let after = cost(&opened, || batches(&mut lane, memory, 100, 1, long_wait()));
-            assert_eq!((after.reads, after.interrupts), (0, 0), "{way:?}: polling after an interrupt");
-            drop(lane);
-            full_ring(&opened, way)?;
+            let once = cost(&opened, || batches(&mut pair, memory, 1, 1, by_interrupt));
+            assert_eq!(once.interrupts, 1, "{setup:?}: {once:?}");
+            let after = cost(&opened, || batches(&mut pair, memory, 100, 1, long_wait()));
+            assert_eq!((after.reads, after.interrupts), (0, 0), "{setup:?}: polling after an interrupt");
+            drop(pair);
+            full_ring(&opened, setup)?;
         }
     }
     opened.close();
@@ -238,7 +238,7 @@ fn interrupt(context: &mut CaseContext<'_>) -> Verdict {
     opened.interrupts()?;
     // The level must be cleared at the card before the line can be unmasked: one more write per wake-up.
     let more = u64::from(has_line_only(&opened));
-    for way in opened.ways() {
+    for setup in opened.setups() {
         for depth in [1, 16, 64, 256] {
             let wait = long_wait().mode(WaitMode::Interrupt);
             // Counting starts with the first batch. The interrupt of a warm-up batch could still be in flight when its poll has ended, and
@@ -249,13 +249,13 @@ fn interrupt(context: &mut CaseContext<'_>) -> Verdict {
                 // once.
                 let count = (BATCHES >> (tries / 10)).max(1);
                 let most = count as u64;
-                let mut lane = opened.lane(way)?;
-                let memory = lane
+                let mut pair = opened.pair(setup)?;
+                let memory = pair
                     .channel
                     .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
                     .expect("registration succeeds");
                 let (before, began) = (executed(&opened), Instant::now());
-                let cost = cost(&opened, || batches(&mut lane, memory, count, depth, wait));
+                let cost = cost(&opened, || batches(&mut pair, memory, count, depth, wait));
                 let passed = began.elapsed();
                 assert_executed(&opened, before, (count * depth) as u64, 4096);
                 // As with polling: two more reads for each millisecond without progress, which a busy machine may insert at any time. One
@@ -263,7 +263,7 @@ fn interrupt(context: &mut CaseContext<'_>) -> Verdict {
                 let stalled = if context.real_time() { 2 * passed.as_millis() } else { 0 };
                 assert!(
                     u128::from(cost.reads) <= u128::from(most) + stalled,
-                    "{way:?} {depth}: {cost:?} in {passed:?}"
+                    "{setup:?} {depth}: {cost:?} in {passed:?}"
                 );
                 tries += 1;
                 if cost.reads <= most || tries == TRIES {
@@ -271,12 +271,12 @@ fn interrupt(context: &mut CaseContext<'_>) -> Verdict {
                 }
             };
             let most = count as u64;
-            assert!(cost.reads <= most, "{way:?} {depth}: each of {TRIES} measurements: {cost:?}");
-            assert!(cost.interrupts <= most, "{way:?} {depth}: {cost:?}");
-            assert!(context.real_time() || cost.interrupts == most, "{way:?} {depth}: {cost:?}");
+            assert!(cost.reads <= most, "{setup:?} {depth}: each of {TRIES} measurements: {cost:?}");
+            assert!(cost.interrupts <= most, "{setup:?} {depth}: {cost:?}");
+            assert!(context.real_time() || cost.interrupts == most, "{setup:?} {depth}: {cost:?}");
             // The first wait enables the interrupt with one more write.
-            assert!(cost.writes <= (6 + more) * most + 1 + more, "{way:?} {depth}: {cost:?}");
-            show(context, &format!("interrupt, {depth} deep"), way, count * depth, cost);
+            assert!(cost.writes <= (6 + more) * most + 1 + more, "{setup:?} {depth}: {cost:?}");
+            show(context, &format!("interrupt, {depth} deep"), setup, count * depth, cost);
         }
     }
     opened.close();
@@ -288,21 +288,21 @@ fn hybrid(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
-    for way in opened.ways() {
-        let mut lane = opened.lane(way)?;
-        let memory = lane
+    for setup in opened.setups() {
+        let mut pair = opened.pair(setup)?;
+        let memory = pair
             .channel
             .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
             .expect("registration succeeds");
         let wait = long_wait().mode(WaitMode::Hybrid { spin: Duration::from_secs(20) });
         // The same holds after a wait that slept.
-        batches(&mut lane, memory, 1, 4, long_wait().mode(WaitMode::Interrupt));
-        batches(&mut lane, memory, 1, 4, wait);
-        let cost = cost(&opened, || batches(&mut lane, memory, 16, 64, wait));
-        assert_eq!(cost.interrupts, 0, "{way:?}: {cost:?}");
-        let most = if way.mode == RunMode::Batch { 5 } else { 2 };
-        assert!(cost.writes <= 16 * most, "{way:?}: {cost:?}");
-        show(context, "hybrid, 64 deep", way, 16 * 64, cost);
+        batches(&mut pair, memory, 1, 4, long_wait().mode(WaitMode::Interrupt));
+        batches(&mut pair, memory, 1, 4, wait);
+        let cost = cost(&opened, || batches(&mut pair, memory, 16, 64, wait));
+        assert_eq!(cost.interrupts, 0, "{setup:?}: {cost:?}");
+        let most = if setup.mode == RunMode::Batch { 5 } else { 2 };
+        assert!(cost.writes <= 16 * most, "{setup:?}: {cost:?}");
+        show(context, "hybrid, 64 deep", setup, 16 * 64, cost);
     }
     opened.close();
     Ok(())

@@ -42,9 +42,9 @@ struct Flight {
 }
 
 /// Halves of transfer `n`.
-fn halves(lane: &ChannelPair, memory: MemoryHandle, n: usize) -> [ScatterGatherEntry; 2] {
+fn halves(pair: &ChannelPair, memory: MemoryHandle, n: usize) -> [ScatterGatherEntry; 2] {
     let (offset, first) = (n * LENGTH, LENGTH / 2);
-    let at = |offset: usize| lane.at(n as u64 * PLACE + offset as u64);
+    let at = |offset: usize| pair.at(n as u64 * PLACE + offset as u64);
     [
         ScatterGatherEntry { memory, offset, length: first, card: at(0) },
         ScatterGatherEntry { memory, offset: offset + first, length: LENGTH - first, card: at(first + 64) },
@@ -56,26 +56,26 @@ impl Flight {
     fn begin(
         context: &CaseContext<'_>,
         opened: &Opened,
-        lane: &mut ChannelPair,
+        pair: &mut ChannelPair,
         count: usize,
         step: usize,
     ) -> Self {
         let area = opened.card.registered_memory(count * LENGTH).expect("DMA memory");
-        let memory = lane.channel.register_memory(area).expect("registration succeeds");
+        let memory = pair.channel.register_memory(area).expect("registration succeeds");
         let ready: Vec<_> = (0..count)
             .map(|n| {
                 let data = bytes((step << 8 | n) as u64, LENGTH);
-                let (kind, at) = (KINDS[n % KINDS.len()], lane.at(n as u64 * PLACE));
+                let (kind, at) = (KINDS[n % KINDS.len()], pair.at(n as u64 * PLACE));
                 let buffer = match kind {
-                    Kind::Buffer => Some(lane.buffer(at, &data)),
+                    Kind::Buffer => Some(pair.buffer(at, &data)),
                     Kind::Part => {
-                        lane.put(memory, n * LENGTH, at, &data);
+                        pair.put(memory, n * LENGTH, at, &data);
                         None
                     }
                     Kind::List => {
-                        for entry in halves(lane, memory, n) {
+                        for entry in halves(pair, memory, n) {
                             let from = entry.offset - n * LENGTH;
-                            lane.put(memory, entry.offset, entry.card, &data[from..from + entry.length]);
+                            pair.put(memory, entry.offset, entry.card, &data[from..from + entry.length]);
                         }
                         None
                     }
@@ -86,7 +86,7 @@ impl Flight {
         let mut transfers = Vec::new();
         for (n, (buffer, kind, at, data)) in ready.into_iter().enumerate() {
             if n + 1 == count {
-                lane.channel.poll().expect("started");
+                pair.channel.poll().expect("started");
                 if let Some((network, _)) = context.simulated() {
                     for _ in 0..step {
                         network.step();
@@ -94,12 +94,12 @@ impl Flight {
                 }
             }
             let ticket = match (kind, buffer) {
-                (_, Some(buffer)) => lane.channel.submit(buffer, at).expect("accepted"),
+                (_, Some(buffer)) => pair.channel.submit(buffer, at).expect("accepted"),
                 (Kind::List, None) => {
-                    let entries = halves(lane, memory, n);
-                    lane.channel.submit_list(&entries).expect("accepted")
+                    let entries = halves(pair, memory, n);
+                    pair.channel.submit_list(&entries).expect("accepted")
                 }
-                (_, None) => lane.channel.submit_at(memory, n * LENGTH, LENGTH, at).expect("accepted"),
+                (_, None) => pair.channel.submit_at(memory, n * LENGTH, LENGTH, at).expect("accepted"),
             };
             transfers.push((ticket, kind, data));
         }
@@ -112,19 +112,19 @@ impl Flight {
 
     /// Checks that everything has ended: successful transfers have arrived, all others were aborted and returned their buffers. Returns the
     /// numbers of the aborted transfers.
-    fn aborted(self, lane: &mut ChannelPair) -> Vec<usize> {
-        let way = lane.way;
-        assert_eq!(lane.channel.in_flight(), 0);
-        let completions: Vec<_> = core::iter::from_fn(|| lane.channel.next_completion()).collect();
+    fn aborted(self, pair: &mut ChannelPair) -> Vec<usize> {
+        let setup = pair.setup;
+        assert_eq!(pair.channel.in_flight(), 0);
+        let completions: Vec<_> = core::iter::from_fn(|| pair.channel.next_completion()).collect();
         let mut completions = completions.into_iter().peekable();
         let mut aborted = Vec::new();
         for (n, (ticket, kind, data)) in self.transfers.into_iter().enumerate() {
-            assert!(lane.channel.has_ended(ticket));
+            assert!(pair.channel.has_ended(ticket));
             let done = completions.next_if(|done| done.ticket == ticket);
             let arrived = match done.map(|done| (done.outcome, done.buffer)) {
                 Some((Err(fault), buffer)) => {
-                    assert_eq!(fault.kind.cause, FaultCause::Aborted, "{way:?}: transfer {n}");
-                    assert_eq!(buffer.is_some(), kind == Kind::Buffer, "{way:?}: transfer {n}");
+                    assert_eq!(fault.kind.cause, FaultCause::Aborted, "{setup:?}: transfer {n}");
+                    assert_eq!(buffer.is_some(), kind == Kind::Buffer, "{setup:?}: transfer {n}");
                     aborted.push(n);
                     continue;
                 }
@@ -134,23 +134,23 @@ impl Flight {
                         (LENGTH as u64, Kind::Buffer),
                         "only successful buffers have completions"
                     );
-                    let at = lane.at(n as u64 * PLACE);
-                    lane.moved(&buffer.expect("the buffer is returned"), at, &data)
+                    let at = pair.at(n as u64 * PLACE);
+                    pair.moved(&buffer.expect("the buffer is returned"), at, &data)
                 }
-                None if kind == Kind::List => halves(lane, self.memory, n).into_iter().all(|entry| {
+                None if kind == Kind::List => halves(pair, self.memory, n).into_iter().all(|entry| {
                     let from = entry.offset - n * LENGTH;
-                    lane.arrived(self.memory, entry.offset, entry.card, &data[from..from + entry.length])
+                    pair.arrived(self.memory, entry.offset, entry.card, &data[from..from + entry.length])
                 }),
                 None => {
-                    assert_eq!(kind, Kind::Part, "{way:?}: the buffer of transfer {n} was not returned");
-                    let at = lane.at(n as u64 * PLACE);
-                    lane.arrived(self.memory, n * LENGTH, at, &data)
+                    assert_eq!(kind, Kind::Part, "{setup:?}: the buffer of transfer {n} was not returned");
+                    let at = pair.at(n as u64 * PLACE);
+                    pair.arrived(self.memory, n * LENGTH, at, &data)
                 }
             };
-            assert!(arrived, "{way:?}: the data of transfer {n} differs from the data sent");
+            assert!(arrived, "{setup:?}: the data of transfer {n} differs from the data sent");
         }
-        assert!(completions.next().is_none(), "{way:?}: a completion without a transfer");
-        drop(lane.channel.deregister_memory(self.memory).expect("nothing is in flight"));
+        assert!(completions.next().is_none(), "{setup:?}: a completion without a transfer");
+        drop(pair.channel.deregister_memory(self.memory).expect("nothing is in flight"));
         aborted
     }
 }
@@ -158,39 +158,39 @@ impl Flight {
 /// Time for an engine to stop.
 const STOP: core::time::Duration = core::time::Duration::from_secs(2);
 
-fn lane(opened: &Opened, way: TestSetup) -> Result<ChannelPair, Skip> {
+fn pair(opened: &Opened, setup: TestSetup) -> Result<ChannelPair, Skip> {
     opened.needs(6 * PLACE)?;
-    opened.lane_with(way, way.options().max_descriptor_length(4096))
+    opened.pair_with(setup, setup.options().max_descriptor_length(4096))
 }
 
 /// One transfer is cancelled at any stage; the others arrive. Half of the calls do not wait for the engine.
 fn cancel(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
-    for way in opened.ways() {
-        let mut lane = lane(&opened, way)?;
+    for setup in opened.setups() {
+        let mut pair = pair(&opened, setup)?;
         let cases = [(0, 0), (1, 10), (3, 40), (4, 0), (2, 90), (0, 10), (2, 40), (4, 60)];
         // In virtual time, the stop of the last posted transfer is requested at every moment, also while its last descriptor is executed.
         let steps = if context.real_time() { 0..0 } else { 80..140 };
         let sweep = steps.flat_map(|step| [(4, 0), (3, step)]);
         for (number, (victim, step)) in cases.into_iter().chain(sweep).enumerate() {
-            let flight = Flight::begin(context, &opened, &mut lane, 5, step);
+            let flight = Flight::begin(context, &opened, &mut pair, 5, step);
             let ticket = flight.ticket(victim);
             let cancelled = if number % 2 == 0 {
-                lane.channel.cancel(ticket).expect("the engine stops")
+                pair.channel.cancel(ticket).expect("the engine stops")
             } else {
                 loop {
-                    match lane.channel.try_cancel(ticket, STOP).expect("the engine stops") {
+                    match pair.channel.try_cancel(ticket, STOP).expect("the engine stops") {
                         Some(cancelled) => break cancelled,
                         // Other callers may poll meanwhile.
-                        None => drop(lane.channel.poll().expect("the channel works")),
+                        None => drop(pair.channel.poll().expect("the channel works")),
                     }
                 }
             };
-            lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("the transfers complete");
+            pair.channel.wait_ended(flight.ticket(4), long_wait()).expect("the transfers complete");
             let expected: &[usize] = if cancelled { &[victim] } else { &[] };
-            assert_eq!(flight.aborted(&mut lane), expected, "{way:?}");
+            assert_eq!(flight.aborted(&mut pair), expected, "{setup:?}");
         }
-        lane.assert_works(1);
+        pair.assert_works(1);
     }
     opened.assert_pool(0, 0);
     opened.close();
@@ -199,23 +199,23 @@ fn cancel(context: &mut CaseContext<'_>) -> Verdict {
 
 fn abort(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
-    for way in opened.ways() {
-        let mut lane = lane(&opened, way)?;
+    for setup in opened.setups() {
+        let mut pair = pair(&opened, setup)?;
         // In virtual time, at every moment of the transfers.
         let moments =
             if context.real_time() { vec![0, 1, 7, 30, 60, 200] } else { (0..50).chain([60, 200]).collect() };
         for step in moments {
-            let flight = Flight::begin(context, &opened, &mut lane, 5, step);
-            let mut aborted = if step % 2 == 0 { lane.channel.abort().map(Some) } else { Ok(None) };
+            let flight = Flight::begin(context, &opened, &mut pair, 5, step);
+            let mut aborted = if step % 2 == 0 { pair.channel.abort().map(Some) } else { Ok(None) };
             while aborted == Ok(None) {
-                aborted = lane.channel.try_abort(STOP);
+                aborted = pair.channel.try_abort(STOP);
             }
-            assert_eq!(aborted, Ok(Some(5)), "{way:?} after {step} steps");
-            assert_eq!(lane.channel.abort(), Ok(0), "{way:?}: nothing remains to abort");
-            let aborted = flight.aborted(&mut lane);
-            assert!(aborted.ends_with(&[4]), "{way:?}: a transfer that was only queued is aborted");
-            assert_eq!(aborted, Vec::from_iter(5 - aborted.len()..5), "{way:?}: in order");
-            lane.assert_works(step as u64);
+            assert_eq!(aborted, Ok(Some(5)), "{setup:?} after {step} steps");
+            assert_eq!(pair.channel.abort(), Ok(0), "{setup:?}: nothing remains to abort");
+            let aborted = flight.aborted(&mut pair);
+            assert!(aborted.ends_with(&[4]), "{setup:?}: a transfer that was only queued is aborted");
+            assert_eq!(aborted, Vec::from_iter(5 - aborted.len()..5), "{setup:?}: in order");
+            pair.assert_works(step as u64);
         }
     }
     opened.assert_pool(0, 0);
@@ -229,32 +229,32 @@ fn dropped(context: &mut CaseContext<'_>) -> Verdict {
     // process run all orders.
     let each = if context.simulated().is_some() { 1 } else { 3 };
     let probe = context.open();
-    let ways = probe.ways();
+    let setups = probe.setups();
     probe.close();
     for (n, order) in orders(4).into_iter().step_by(each).enumerate() {
         // Backends in virtual time run every order with every setup, the others with one setup per order.
-        let ways = if context.real_time() { &ways[n % ways.len()..][..1] } else { &ways[..] };
-        for (k, way) in ways.iter().enumerate() {
-            drop_all(context, *way, &order, [0, 3, 10, 25, 40, 300][(n + k) % 6])?;
+        let setups = if context.real_time() { &setups[n % setups.len()..][..1] } else { &setups[..] };
+        for (k, setup) in setups.iter().enumerate() {
+            drop_all(context, *setup, &order, [0, 3, 10, 25, 40, 300][(n + k) % 6])?;
         }
     }
     let opened = context.open();
-    opened.lane(ways[0])?.assert_works(1);
+    opened.pair(setups[0])?.assert_works(1);
     opened.close();
     Ok(())
 }
 
 /// Drops channel, card, buffer and registered memory in `order` after `step` units of work, on a healthy card.
-fn drop_all(context: &CaseContext<'_>, way: TestSetup, order: &[usize], step: usize) -> Verdict {
+fn drop_all(context: &CaseContext<'_>, setup: TestSetup, order: &[usize], step: usize) -> Verdict {
     let opened = context.open();
-    let mut lane = lane(&opened, way)?;
-    lane.assert_works(step as u64);
-    Flight::begin(context, &opened, &mut lane, 4, step);
+    let mut pair = pair(&opened, setup)?;
+    pair.assert_works(step as u64);
+    Flight::begin(context, &opened, &mut pair, 4, step);
     let Opened { card, injector, messages, .. } = opened;
     let pool = card.memory().clone();
     let (buffer, area) = (card.buffer(5000).expect("memory"), card.registered_memory(5000).expect("memory"));
     let mut things: [Option<Box<dyn Any>>; 4] = [
-        Some(Box::new(lane.into_channel())),
+        Some(Box::new(pair.into_channel())),
         Some(Box::new(card)),
         Some(Box::new(buffer)),
         Some(Box::new(area)),
@@ -269,9 +269,9 @@ fn drop_all(context: &CaseContext<'_>, way: TestSetup, order: &[usize], step: us
         }
     }
     let stats = pool.stats();
-    assert_eq!((stats.in_use, stats.quarantined), (0, 0), "{way:?} {order:?}: {stats:?}");
+    assert_eq!((stats.in_use, stats.quarantined), (0, 0), "{setup:?} {order:?}: {stats:?}");
     drop(pool);
-    assert!(injector.mappings().is_empty(), "{way:?} {order:?}: all memory is unmapped");
+    assert!(injector.mappings().is_empty(), "{setup:?} {order:?}: all memory is unmapped");
     // A server makes its card idle some time after the client has disconnected, so that this cannot be checked there.
     if let (Some((network, number)), None) = (context.simulated(), messages) {
         assert_closed(&network, number);
@@ -281,13 +281,13 @@ fn drop_all(context: &CaseContext<'_>, way: TestSetup, order: &[usize], step: us
 
 fn uncollected(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
-    for way in opened.ways() {
-        let mut lane = lane(&opened, way)?;
-        let flight = Flight::begin(context, &opened, &mut lane, 5, 0);
-        lane.channel.wait_ended(flight.ticket(4), long_wait()).expect("the transfers complete");
+    for setup in opened.setups() {
+        let mut pair = pair(&opened, setup)?;
+        let flight = Flight::begin(context, &opened, &mut pair, 5, 0);
+        pair.channel.wait_ended(flight.ticket(4), long_wait()).expect("the transfers complete");
         // The rings of two channels, registered memory, two buffers.
         opened.assert_pool(5, 0);
-        drop(lane);
+        drop(pair);
         opened.assert_pool(0, 0);
     }
     opened.close();

@@ -42,7 +42,7 @@ pub(super) fn scenarios() -> impl Iterator<Item = Case> {
 
 /// Bytes of one transfer of a scenario, and the distance of the transfers in card memory.
 const LENGTH: usize = 5000;
-const PLACE: u64 = 0x1_0000;
+const TRANSFER_DISTANCE: u64 = 0x1_0000;
 /// Address beyond the memory of every card.
 const UNMAPPED_ADDRESS: CardAddr = CardAddr::new(1 << 44);
 
@@ -51,22 +51,22 @@ const UNMAPPED_ADDRESS: CardAddr = CardAddr::new(1 << 44);
 pub(in crate::conformance) fn scenario(row: &FaultRow, context: &mut CaseContext<'_>) -> Verdict {
     let AppliesTo::Channels(direction, mode) = row.on else { return Ok(()) };
     let mut opened = open(row, context)?;
-    let mut ways: Vec<_> = opened
-        .ways()
+    let mut setups: Vec<_> = opened
+        .setups()
         .into_iter()
-        .filter(|way| direction.is_none_or(|only| only == way.direction))
-        .filter(|way| mode.is_none_or(|only| only == way.mode))
+        .filter(|setup| direction.is_none_or(|only| only == setup.direction))
+        .filter(|setup| mode.is_none_or(|only| only == setup.mode))
         .collect();
     // Each takes seconds of real time.
     let slow = row.memory == MemoryOutcome::Quarantined && context.real_time();
     if slow {
-        ways.truncate(1);
+        setups.truncate(1);
     }
-    for way in ways {
-        let makers = [FaultSource::Plan, FaultSource::Seam, FaultSource::Hook].into_iter();
-        let makers = makers.filter(|maker| maker.makes(row.fault, context, way));
-        for maker in makers.take(if slow { 1 } else { 3 }) {
-            opened = scenario_on(row, context, opened, way, maker)?;
+    for setup in setups {
+        let sources = [FaultSource::Plan, FaultSource::Seam, FaultSource::Hook].into_iter();
+        let sources = sources.filter(|source| source.supports(row.fault, context, setup));
+        for source in sources.take(if slow { 1 } else { 3 }) {
+            opened = scenario_on(row, context, opened, setup, source)?;
         }
     }
     opened.assert_pool(0, 0);
@@ -91,7 +91,7 @@ fn open(row: &FaultRow, context: &CaseContext<'_>) -> Result<Opened, Skip> {
     if is_bad_address(row) {
         opened.scratch = fpga_driver::CardRange::new(CardAddr::new(1 << 20), 1 << 20);
     }
-    opened.needs(4 * PLACE)?;
+    opened.needs(4 * TRANSFER_DISTANCE)?;
     if row.by_interrupt {
         opened.interrupts()?;
     }
@@ -110,7 +110,7 @@ enum FaultSource {
 }
 
 impl FaultSource {
-    fn makes(self, fault: Option<FaultMethod>, context: &CaseContext<'_>, way: TestSetup) -> bool {
+    fn supports(self, fault: Option<FaultMethod>, context: &CaseContext<'_>, setup: TestSetup) -> bool {
         let Some(fault) = fault else { return false };
         match self {
             Self::Seam => matches!(
@@ -126,15 +126,15 @@ impl FaultSource {
             }
             Self::Plan => {
                 context.backend().missing_reason(Capability::CardFaults).is_none()
-                    && planned(fault, way, 0).is_some()
+                    && planned(fault, setup, 0).is_some()
             }
         }
     }
 }
 
 /// Entry of the card's fault plan for this fault. `c2h`: number of the first C2H channel's interrupt message.
-fn planned(fault: FaultMethod, way: TestSetup, c2h: u16) -> Option<FaultEntry> {
-    let channel = Some(if way.to_card() { ChannelName::H2c(0) } else { ChannelName::C2h(0) });
+fn planned(fault: FaultMethod, setup: TestSetup, c2h: u16) -> Option<FaultEntry> {
+    let channel = Some(if setup.to_card() { ChannelName::H2c(0) } else { ChannelName::C2h(0) });
     let on = |name, on| FaultEntry { on: Some(on), ..FaultEntry::new(name) };
     let of_channel = |name| FaultEntry { channel, ..FaultEntry::new(name) };
     let second = |entry| FaultEntry { skip: 1, ..entry };
@@ -150,7 +150,7 @@ fn planned(fault: FaultMethod, way: TestSetup, c2h: u16) -> Option<FaultEntry> {
             always(FaultEntry { delay_ns, ..FaultEntry::new(FaultName::LateInterrupt) })
         }
         FaultMethod::Interrupts(InterruptFault::Spurious) => {
-            let vector = Some(if way.to_card() { 0 } else { c2h });
+            let vector = Some(if setup.to_card() { 0 } else { c2h });
             always(FaultEntry { vector, ..on(FaultName::SpuriousInterrupt, Opportunity::Descriptor) })
         }
         FaultMethod::Status(bit) => return status(bit),
@@ -171,7 +171,11 @@ fn planned(fault: FaultMethod, way: TestSetup, c2h: u16) -> Option<FaultEntry> {
         FaultMethod::RemovedAtDescriptor => second(on(FaultName::SurpriseRemoval, Opportunity::Descriptor)),
         FaultMethod::ResetAtDescriptor => second(on(FaultName::Reset, Opportunity::Descriptor)),
         FaultMethod::SlaveError => {
-            return status(if way.to_card() { StatusBit::CardWriteSlave } else { StatusBit::CardReadSlave });
+            return status(if setup.to_card() {
+                StatusBit::CardWriteSlave
+            } else {
+                StatusBit::CardReadSlave
+            });
         }
         FaultMethod::Interrupts(InterruptFault::Normal) | FaultMethod::DecodeError => return None,
     })
@@ -204,18 +208,18 @@ const fn status_name(bit: StatusBit) -> Option<&'static str> {
 /// Observed result of a scenario.
 #[derive(Debug, Default)]
 struct Seen {
-    said: Vec<ExpectedError>,
+    errors: Vec<ExpectedError>,
     back: usize,
     kept: usize,
 }
 
 impl Seen {
-    fn say(&mut self, said: Option<ExpectedError>) {
+    fn record(&mut self, errors: Option<ExpectedError>) {
         // Each error is recorded once: an error that ends several transfers is reported for each of them.
-        if let Some(said) = said
-            && !self.said.contains(&said)
+        if let Some(errors) = errors
+            && !self.errors.contains(&errors)
         {
-            self.said.push(said);
+            self.errors.push(errors);
         }
     }
 }
@@ -225,100 +229,109 @@ fn scenario_on(
     row: &FaultRow,
     context: &CaseContext<'_>,
     opened: Opened,
-    way: TestSetup,
-    maker: FaultSource,
+    setup: TestSetup,
+    source: FaultSource,
 ) -> Result<Opened, Skip> {
-    let what = format!("{way:?} by {maker:?}");
+    let label = format!("{setup:?} by {source:?}");
     let is_bad_address = is_bad_address(row);
-    let mut lane = opened.lane(way)?;
-    lane.assert_works(1);
+    let mut pair = opened.pair(setup)?;
+    pair.assert_works(1);
     let mut seen = Seen::default();
-    let places =
-        [0, 1, 2].map(|n| if is_bad_address && n == 1 { UNMAPPED_ADDRESS } else { lane.at(n * PLACE) });
+    let targets = [0, 1, 2]
+        .map(|n| if is_bad_address && n == 1 { UNMAPPED_ADDRESS } else { pair.at(n * TRANSFER_DISTANCE) });
     let data = [1, 2, 3].map(|seed| bytes(seed, LENGTH));
     let buffers: Vec<_> = (0..3)
         .map(|n| {
-            if places[n] == UNMAPPED_ADDRESS {
+            if targets[n] == UNMAPPED_ADDRESS {
                 opened.card.buffer(LENGTH).expect("DMA memory")
             } else {
-                lane.buffer(places[n], &data[n])
+                pair.buffer(targets[n], &data[n])
             }
         })
         .collect();
-    begin(row, context, &opened, &lane, maker);
+    begin(row, context, &opened, &pair, source);
     let mut tickets = Vec::new();
-    for (buffer, at) in buffers.into_iter().zip(places) {
-        tickets.push(lane.channel.submit(buffer, at).expect("accepted"));
+    for (buffer, at) in buffers.into_iter().zip(targets) {
+        tickets.push(pair.channel.submit(buffer, at).expect("accepted"));
     }
     let wait = if row.by_interrupt { WaitMode::Interrupt } else { WaitMode::Poll };
     // Expected completions get a long timeout, because the machine may be busy; expected timeouts get a short one.
-    let limit =
-        if row.said.contains(&ExpectedError::TimedOut) { Duration::from_millis(200) } else { crate::TIMEOUT };
+    let limit = if row.errors.contains(&ExpectedError::TimedOut) {
+        Duration::from_millis(200)
+    } else {
+        crate::TIMEOUT
+    };
     let wait = WaitOptions::default().mode(wait).timeout(limit);
     for (n, ticket) in tickets.into_iter().enumerate() {
-        let done = lane.channel.wait(ticket, wait).or_else(|error| {
-            seen.say(ExpectedError::of(&error.kind));
-            assert!(ExpectedError::of(&error.kind).is_some(), "{what}: {error}");
-            if let Err(error) = lane.channel.abort() {
-                assert!(ExpectedError::of(&error.kind).is_some(), "{what}: {error}");
-                seen.say(ExpectedError::of(&error.kind));
+        let done = pair.channel.wait(ticket, wait).or_else(|error| {
+            seen.record(ExpectedError::of(&error.kind));
+            assert!(ExpectedError::of(&error.kind).is_some(), "{label}: {error}");
+            if let Err(error) = pair.channel.abort() {
+                assert!(ExpectedError::of(&error.kind).is_some(), "{label}: {error}");
+                seen.record(ExpectedError::of(&error.kind));
             }
-            lane.channel.wait(ticket, wait)
+            pair.channel.wait(ticket, wait)
         });
-        let done = done.unwrap_or_else(|error| panic!("{what}: waiting for a transfer failed: {error}"));
+        let done = done.unwrap_or_else(|error| panic!("{label}: waiting for a transfer failed: {error}"));
         match (&done.outcome, done.buffer) {
             (Ok(length), Some(buffer)) => {
                 assert_eq!(*length, LENGTH as u64);
                 seen.back += 1;
                 assert!(
-                    !row.said.is_empty() || lane.moved(&buffer, places[n], &data[n]),
-                    "{what}: the data of transfer {n} differs from the data sent"
+                    !row.errors.is_empty() || pair.moved(&buffer, targets[n], &data[n]),
+                    "{label}: the data of transfer {n} differs from the data sent"
                 );
             }
-            (Ok(_), None) => panic!("{what}: the transfer completed without its buffer"),
+            (Ok(_), None) => panic!("{label}: the transfer completed without its buffer"),
             (Err(fault), buffer) => {
                 assert!(!fault.to_string().is_empty());
                 if row.memory == MemoryOutcome::Returned {
-                    seen.say(ExpectedError::of_cause(&fault.kind.cause));
+                    seen.record(ExpectedError::of_cause(&fault.kind.cause));
                 }
                 if let (Some(FaultMethod::Status(bit)), Some(ExpectedError::Status)) =
                     (row.fault, ExpectedError::of_cause(&fault.kind.cause))
                 {
-                    assert!(fault.kind.status_errors().eq([bit]), "{what}: {fault}");
+                    assert!(fault.kind.status_errors().eq([bit]), "{label}: {fault}");
                 }
                 seen.back += usize::from(buffer.is_some());
                 seen.kept += usize::from(buffer.is_none());
             }
         }
     }
-    assert_eq!(seen.said, row.said, "{what}");
-    assert_eq!(seen.back + seen.kept, 3, "{what}: every buffer is accounted for");
-    assert_eq!(seen.kept == 0, row.memory == MemoryOutcome::Returned, "{what}: {seen:?}");
+    assert_eq!(seen.errors, row.errors, "{label}");
+    assert_eq!(seen.back + seen.kept, 3, "{label}: every buffer is accounted for");
+    assert_eq!(seen.kept == 0, row.memory == MemoryOutcome::Returned, "{label}: {seen:?}");
     let quarantined = opened.card.memory().stats().quarantined;
     // The ring is in quarantine with them.
-    assert_eq!(quarantined, if seen.kept == 0 { 0 } else { seen.kept + 1 }, "{what}: {seen:?}");
-    end(row, context, &opened, maker);
-    after(row, context, opened, lane)
+    assert_eq!(quarantined, if seen.kept == 0 { 0 } else { seen.kept + 1 }, "{label}: {seen:?}");
+    end(row, context, &opened, source);
+    after(row, context, opened, pair)
 }
 
 /// Starts the fault.
-fn begin(row: &FaultRow, context: &CaseContext<'_>, opened: &Opened, lane: &ChannelPair, maker: FaultSource) {
+fn begin(
+    row: &FaultRow,
+    context: &CaseContext<'_>,
+    opened: &Opened,
+    pair: &ChannelPair,
+    source: FaultSource,
+) {
     let dma = opened.card.info().roles.dma.index;
-    let (direction, base) = (lane.way.direction, channel_base(lane.way.direction, 0));
+    let (direction, base) = (pair.setup.direction, channel_base(pair.setup.direction, 0));
     let card = |action: &mut dyn FnMut(&mut fpga_card::Card)| {
         let (network, number) = context.simulated().expect("a simulated card in this process");
         network.with_card(number, action).expect("a card");
     };
     let c2h = u16::from(opened.card.info().xdma.h2c_channels);
-    if maker == FaultSource::Plan {
+    if source == FaultSource::Plan {
         let fault = row
             .fault
-            .and_then(|fault| planned(fault, lane.way, c2h))
+            .and_then(|fault| planned(fault, pair.setup, c2h))
             .expect("a fault that the fault plan supports");
         return context.set_faults([fault]);
     }
     match row.fault {
-        Some(FaultMethod::Interrupts(what)) => opened.injector.interrupts(what),
+        Some(FaultMethod::Interrupts(fault)) => opened.injector.interrupts(fault),
         Some(FaultMethod::Status(bit)) => {
             let at = |offset: fpga_driver::BarOffset| (dma, offset.get());
             // The engine never starts, and shows the status bit.
@@ -343,11 +356,11 @@ fn begin(row: &FaultRow, context: &CaseContext<'_>, opened: &Opened, lane: &Chan
             ChannelBlock::POLL_ADDRESS_HIGH.write(bar, base, 0).expect("write");
         }
         Some(FaultMethod::Stalled) => {
-            let at = lane.at(PLACE);
-            card(&mut |card| card.silence(at, PLACE));
+            let at = pair.at(TRANSFER_DISTANCE);
+            card(&mut |card| card.silence(at, TRANSFER_DISTANCE));
         }
         Some(FaultMethod::SlaveError) => {
-            let at = lane.at(PLACE);
+            let at = pair.at(TRANSFER_DISTANCE);
             card(&mut |card| card.poison(at, 64));
         }
         _ => {}
@@ -355,9 +368,9 @@ fn begin(row: &FaultRow, context: &CaseContext<'_>, opened: &Opened, lane: &Chan
 }
 
 /// Ends the fault.
-fn end(row: &FaultRow, context: &CaseContext<'_>, opened: &Opened, maker: FaultSource) {
+fn end(row: &FaultRow, context: &CaseContext<'_>, opened: &Opened, source: FaultSource) {
     opened.injector.restore();
-    if maker == FaultSource::Plan {
+    if source == FaultSource::Plan {
         context.set_faults([]);
         if matches!(row.fault, Some(FaultMethod::Removed | FaultMethod::RemovedAtDescriptor)) {
             context.replug();
@@ -377,19 +390,19 @@ fn after(
     row: &FaultRow,
     context: &CaseContext<'_>,
     opened: Opened,
-    mut lane: ChannelPair,
+    mut pair: ChannelPair,
 ) -> Result<Opened, Skip> {
-    let way = lane.way;
+    let setup = pair.setup;
     match row.after {
         AfterFault::Channel => {
-            lane.assert_works(5);
-            drop(lane);
+            pair.assert_works(5);
+            drop(pair);
             opened.assert_pool(0, 0);
             return Ok(opened);
         }
-        AfterFault::Reopen => drop((lane, opened)),
+        AfterFault::Reopen => drop((pair, opened)),
         AfterFault::Reset => {
-            drop((lane, opened));
+            drop((pair, opened));
             let injector = context.open_backend();
             let refused = Card::from_backend_with(
                 Arc::<FaultInjectingBackend>::clone(&injector) as Arc<dyn Backend>,
@@ -397,7 +410,7 @@ fn after(
             );
             assert!(
                 refused.is_err() || context.backend().resets_between_owners(),
-                "{way:?}: opening a card that needs a reset fails"
+                "{setup:?}: opening a card that needs a reset fails"
             );
             drop(refused);
             drop(injector);
@@ -405,7 +418,7 @@ fn after(
         }
     }
     let again = open(row, context)?;
-    again.lane(way)?.assert_works(6);
+    again.pair(setup)?.assert_works(6);
     again.assert_pool(0, 0);
     Ok(again)
 }
@@ -416,20 +429,20 @@ fn after(
 fn all_ones_at_descriptor(context: &mut CaseContext<'_>) -> Verdict {
     let row = row("all_ones_at_descriptor");
     let probe = context.open();
-    let mut ways = probe.ways();
+    let mut setups = probe.setups();
     probe.close();
     if context.real_time() {
         // Each takes seconds of real time.
-        ways.truncate(1);
+        setups.truncate(1);
     }
-    for way in ways {
+    for setup in setups {
         let opened = context.open();
-        opened.needs(4 * PLACE)?;
-        let mut lane = opened.lane(way)?;
-        lane.assert_works(1);
+        opened.needs(4 * TRANSFER_DISTANCE)?;
+        let mut pair = opened.pair(setup)?;
+        pair.assert_works(1);
         let data = [1, 2, 3].map(|seed| bytes(seed, LENGTH));
-        let places = [0, 1, 2].map(|n| lane.at(n * PLACE));
-        let buffers: Vec<_> = data.iter().zip(places).map(|(data, at)| lane.buffer(at, data)).collect();
+        let targets = [0, 1, 2].map(|n| pair.at(n * TRANSFER_DISTANCE));
+        let buffers: Vec<_> = data.iter().zip(targets).map(|(data, at)| pair.buffer(at, data)).collect();
         context.set_faults([FaultEntry {
             on: Some(Opportunity::Descriptor),
             skip: 1,
@@ -437,8 +450,8 @@ fn all_ones_at_descriptor(context: &mut CaseContext<'_>) -> Verdict {
         }]);
         let tickets: Vec<_> = buffers
             .into_iter()
-            .zip(places)
-            .map(|(buffer, at)| lane.channel.submit(buffer, at).expect("accepted"))
+            .zip(targets)
+            .map(|(buffer, at)| pair.channel.submit(buffer, at).expect("accepted"))
             .collect();
         let patient = WaitOptions::default().timeout(crate::TIMEOUT);
         let mut lost = Vec::new();
@@ -447,45 +460,45 @@ fn all_ones_at_descriptor(context: &mut CaseContext<'_>) -> Verdict {
                 lost.push(ticket);
                 continue;
             }
-            let done = match lane.channel.wait(ticket, patient) {
+            let done = match pair.channel.wait(ticket, patient) {
                 Ok(done) => done,
                 Err(error)
-                    if context.real_time() && ExpectedError::of(&error.kind).as_slice() == row.said =>
+                    if context.real_time() && ExpectedError::of(&error.kind).as_slice() == row.errors =>
                 {
                     lost.push(ticket);
                     continue;
                 }
-                Err(error) => panic!("{way:?}: {error}"),
+                Err(error) => panic!("{setup:?}: {error}"),
             };
-            assert_eq!(done.outcome, Ok(LENGTH as u64), "{way:?}: transfer {n}");
+            assert_eq!(done.outcome, Ok(LENGTH as u64), "{setup:?}: transfer {n}");
             let buffer = done.buffer.expect("a completion with its buffer");
-            let came = match (way.direction, context.simulated()) {
+            let is_equal = match (setup.direction, context.simulated()) {
                 (Direction::C2h, _) => buffer.to_vec() == data[n],
                 (_, Some((network, number))) => {
-                    crate::cards::peek(&network, number, places[n], LENGTH) == data[n]
+                    crate::cards::peek(&network, number, targets[n], LENGTH) == data[n]
                 }
                 // The memory of a card whose registers are lost cannot be checked.
                 (_, None) => true,
             };
-            assert!(came, "{way:?}: the data of transfer {n} differs from the data sent");
+            assert!(is_equal, "{setup:?}: the data of transfer {n} differs from the data sent");
         }
         if lost.is_empty() {
             let next = opened.card.buffer(LENGTH).expect("DMA memory");
-            let next = lane.channel.submit(next, places[0]).expect("the loss is not detected yet");
-            let error = lane.channel.wait(next, patient).expect_err("the wait detects the loss");
-            assert_eq!(ExpectedError::of(&error.kind).as_slice(), row.said, "{way:?}: {error}");
+            let next = pair.channel.submit(next, targets[0]).expect("the loss is not detected yet");
+            let error = pair.channel.wait(next, patient).expect_err("the wait detects the loss");
+            assert_eq!(ExpectedError::of(&error.kind).as_slice(), row.errors, "{setup:?}: {error}");
             lost.push(next);
         }
         // The ring is in quarantine with them.
         let quarantined = lost.len() + 1;
         for ticket in lost {
-            let done = lane.channel.wait(ticket, patient).expect("the transfer has ended");
-            assert!(done.outcome.is_err() && done.buffer.is_none(), "{way:?}: {:?}", done.outcome);
+            let done = pair.channel.wait(ticket, patient).expect("the transfer has ended");
+            assert!(done.outcome.is_err() && done.buffer.is_none(), "{setup:?}: {:?}", done.outcome);
         }
         assert_eq!(row.memory, MemoryOutcome::Quarantined);
-        assert_eq!(opened.card.memory().stats().quarantined, quarantined, "{way:?}");
+        assert_eq!(opened.card.memory().stats().quarantined, quarantined, "{setup:?}");
         context.set_faults([]);
-        after(row, context, opened, lane)?.close();
+        after(row, context, opened, pair)?.close();
     }
     Ok(())
 }
@@ -525,7 +538,7 @@ fn stream_without_end(context: &mut CaseContext<'_>) -> Verdict {
             Err(error) => panic!("{error}"),
             Ok(packet) => panic!("received a packet of {} bytes instead of an error", packet.len()),
         };
-        assert_eq!([reported], row.said);
+        assert_eq!([reported], row.errors);
         wait_discarded(&mut rx, RING);
         rx.abort().expect("a channel that receives data can be stopped");
         assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
@@ -550,18 +563,18 @@ fn bus_error(context: &mut CaseContext<'_>) -> Verdict {
     }
     assert_eq!(events.poll(), None);
     context.bus_error()?;
-    let mut lane = opened.lane(opened.ways()[0])?;
-    lane.assert_works(1);
+    let mut pair = opened.pair(opened.setups()[0])?;
+    pair.assert_works(1);
     let event = events.wait(crate::TIMEOUT).expect("waited");
     assert_eq!(event, Some(DeviceEvent::BusError));
     assert_eq!(
-        (row.said, row.memory, row.after),
+        (row.errors, row.memory, row.after),
         (&[ExpectedError::BusError][..], MemoryOutcome::Returned, AfterFault::Channel)
     );
     assert_eq!(events.poll(), None, "once");
     context.set_faults([]);
-    lane.assert_works(2);
-    drop(lane);
+    pair.assert_works(2);
+    drop(pair);
     opened.close();
     Ok(())
 }

@@ -35,8 +35,8 @@ fn info(context: &mut CaseContext<'_>) -> Verdict {
 
 fn closed(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
-    let way = opened.ways()[0];
-    opened.lane(way)?.assert_works(1);
+    let setup = opened.setups()[0];
+    opened.pair(setup)?.assert_works(1);
     let buffer = opened.card.buffer(5000).expect("DMA memory");
     opened.assert_pool(1, 0);
     drop(buffer);
@@ -47,8 +47,8 @@ fn closed(context: &mut CaseContext<'_>) -> Verdict {
 fn again(context: &mut CaseContext<'_>) -> Verdict {
     for seed in 0..8 {
         let opened = context.open();
-        let ways = opened.ways();
-        opened.lane(ways[usize::try_from(seed).unwrap_or(0) % ways.len().min(2)])?.assert_works(seed);
+        let setups = opened.setups();
+        opened.pair(setups[usize::try_from(seed).unwrap_or(0) % setups.len().min(2)])?.assert_works(seed);
         opened.assert_pool(0, 0);
         opened.close();
     }
@@ -58,24 +58,24 @@ fn again(context: &mut CaseContext<'_>) -> Verdict {
 /// A channel has one owner at a time, and the error for a missing channel reports the number of channels.
 fn exclusive_channel(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
-    for way in opened.ways() {
-        let first = match way.take(&opened.card, 0, way.options()) {
+    for setup in opened.setups() {
+        let first = match setup.take(&opened.card, 0, setup.options()) {
             Ok(first) => first,
             Err(Error { kind: ResourceError::CreditModeUnsupported { .. }, .. }) => continue,
             Err(error) => panic!("{error}"),
         };
-        let second = way.take(&opened.card, 0, way.options());
+        let second = setup.take(&opened.card, 0, setup.options());
         assert!(
             matches!(second, Err(Error { kind: ResourceError::InUse { .. }, .. })),
-            "{way:?}: {second:?}"
+            "{setup:?}: {second:?}"
         );
         drop(first);
-        way.take(&opened.card, 0, way.options()).expect("the released channel is available");
-        let there = opened.card.info().xdma.count(way.direction);
-        let absent = way.take(&opened.card, there, way.options());
+        setup.take(&opened.card, 0, setup.options()).expect("the released channel is available");
+        let there = opened.card.info().xdma.count(setup.direction);
+        let absent = setup.take(&opened.card, there, setup.options());
         assert!(
             matches!(absent, Err(Error { kind: ResourceError::NoSuchChannel { available, .. }, .. }) if available == there),
-            "{way:?}: {absent:?}"
+            "{setup:?}: {absent:?}"
         );
     }
     opened.assert_pool(0, 0);

@@ -71,8 +71,8 @@ fn used(context: &mut CaseContext<'_>, huge: HugePages, page: usize) -> Verdict 
     let at = opened.at(0);
     {
         let take = |direction| {
-            let way = TestSetup { direction, mode: RunMode::Batch, threaded: context.real_time() };
-            way.take(&opened.card, 0, way.options()).expect("a channel")
+            let setup = TestSetup { direction, mode: RunMode::Batch, threaded: context.real_time() };
+            setup.take(&opened.card, 0, setup.options()).expect("a channel")
         };
         let (mut h2c, mut c2h) = (take(Direction::H2c), take(Direction::C2h));
         let buffer = opened.card.buffer_from(&data).expect("DMA memory");

@@ -48,7 +48,7 @@ fn healthy_card(context: &mut CaseContext<'_>) -> Verdict {
         assert_eq!(report.outcome(RecoveryLevel::Bus), None, "recovery stops at the level that was needed");
     }
     // The handles are still valid.
-    opened.lane(opened.ways()[0])?.assert_works(1);
+    opened.pair(opened.setups()[0])?.assert_works(1);
     opened.close();
     Ok(())
 }
@@ -57,29 +57,29 @@ fn healthy_card(context: &mut CaseContext<'_>) -> Verdict {
 fn recovery_channel_level(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     opened.needs(1 << 20)?;
-    for way in opened.ways() {
-        let mut lane = opened.lane_with(way, way.options().max_descriptor_length(4096))?;
+    for setup in opened.setups() {
+        let mut pair = opened.pair_with(setup, setup.options().max_descriptor_length(4096))?;
         for seed in 0..4 {
-            let (data, at) = (bytes(seed, LENGTH), lane.at(0));
-            let buffer = lane.buffer(at, &data);
-            let ticket = lane.channel.submit(buffer, at).expect("accepted");
-            lane.channel.poll().expect("started");
+            let (data, at) = (bytes(seed, LENGTH), pair.at(0));
+            let buffer = pair.buffer(at, &data);
+            let ticket = pair.channel.submit(buffer, at).expect("accepted");
+            pair.channel.poll().expect("started");
             let report =
                 opened.card.recover_with(&RecoveryOptions::default().force(true)).expect("a recovery report");
-            assert!(report.well && !report.reopen, "{way:?}: {report:?}");
-            let done = lane.channel.wait(ticket, long_wait()).expect("the transfer ends");
-            assert!(done.buffer.is_some(), "{way:?}: the buffer is returned");
-            if way.mode == RunMode::Credit && done.outcome.is_ok() {
+            assert!(report.well && !report.reopen, "{setup:?}: {report:?}");
+            let done = pair.channel.wait(ticket, long_wait()).expect("the transfer ends");
+            assert!(done.buffer.is_some(), "{setup:?}: the buffer is returned");
+            if setup.mode == RunMode::Credit && done.outcome.is_ok() {
                 // The transfer had ended before the recovery stopped the run without its owner. The next transfer detects the stop.
                 let buffer = opened.card.buffer(64).expect("DMA memory");
-                let at = lane.at(0);
-                if let Err(found) = lane.channel.transfer(buffer, at, long_wait()) {
+                let at = pair.at(0);
+                if let Err(found) = pair.channel.transfer(buffer, at, long_wait()) {
                     let silent = matches!(&found.error.kind, TransferError::Fault(fault) if matches!(fault.cause, FaultCause::NoError(_))
                     );
-                    assert!(silent && found.buffer.is_some(), "{way:?}: {found}");
+                    assert!(silent && found.buffer.is_some(), "{setup:?}: {found}");
                 }
             }
-            lane.assert_works(seed);
+            pair.assert_works(seed);
         }
     }
     opened.assert_pool(0, 0);
@@ -108,16 +108,16 @@ fn stale(error: &ChannelError) -> bool {
     }
 }
 
-fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: usize) -> Verdict {
+fn under_load(opened: &Opened, setup: TestSetup, context: &CaseContext<'_>, step: usize) -> Verdict {
     opened.needs(8 << 20)?;
-    let mut lane = opened.lane_with(way, way.options().max_descriptor_length(4096))?;
+    let mut pair = opened.pair_with(setup, setup.options().max_descriptor_length(4096))?;
     let mut tickets = Vec::new();
     for n in 0..4 {
-        let (data, at) = (bytes(n, LENGTH), lane.at(n << 20));
-        let buffer = lane.buffer(at, &data);
-        tickets.push(lane.channel.submit(buffer, at).expect("accepted"));
+        let (data, at) = (bytes(n, LENGTH), pair.at(n << 20));
+        let buffer = pair.buffer(at, &data);
+        tickets.push(pair.channel.submit(buffer, at).expect("accepted"));
     }
-    lane.channel.poll().expect("started");
+    pair.channel.poll().expect("started");
     if let Some((network, _)) = context.simulated() {
         for _ in 0..step {
             network.step();
@@ -127,12 +127,12 @@ fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: 
     let mut reports = 0;
     let (mut back, mut kept) = (0, 0);
     for ticket in tickets {
-        let done = match lane.channel.wait(ticket, long_wait()) {
+        let done = match pair.channel.wait(ticket, long_wait()) {
             Ok(done) => done,
             Err(error) => {
-                assert!(stale(&error.kind), "{way:?}: {error}");
+                assert!(stale(&error.kind), "{setup:?}: {error}");
                 reports += 1;
-                lane.channel.wait(ticket, long_wait()).expect("the transfer has ended")
+                pair.channel.wait(ticket, long_wait()).expect("the transfer has ended")
             }
         };
         assert!(matches!(&done.outcome, Ok(_) | Err(_)));
@@ -142,29 +142,29 @@ fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: 
                     fault.kind.cause,
                     FaultCause::Reset | FaultCause::NoError(_) | FaultCause::EarlierFault
                 ),
-                "{way:?}: {fault}"
+                "{setup:?}: {fault}"
             );
         }
         if done.buffer.is_some() { back += 1 } else { kept += 1 }
     }
-    assert!(reports <= 1, "{way:?}: the loss is reported at most once");
+    assert!(reports <= 1, "{setup:?}: the loss is reported at most once");
     assert_eq!(back + kept, 4);
     let stats = opened.card.memory().stats();
     assert!(
         stats.quarantined >= kept,
-        "{way:?}: buffers that are not returned are counted in quarantine: {stats:?}"
+        "{setup:?}: buffers that are not returned are counted in quarantine: {stats:?}"
     );
-    let refused = lane.channel.submit(opened.card.buffer(64).expect("memory"), lane.at(0));
+    let refused = pair.channel.submit(opened.card.buffer(64).expect("memory"), pair.at(0));
     match refused {
         Err(refused) => {
             assert!(matches!(&refused.error.kind, SubmitError::Channel(error) if stale(error)), "{refused}");
         }
         Ok(ticket) => {
-            let error = lane
+            let error = pair
                 .channel
                 .wait(ticket, long_wait())
                 .expect_err("a channel from before the reset transfers nothing");
-            assert!(stale(&error.kind), "{way:?}: {error}");
+            assert!(stale(&error.kind), "{setup:?}: {error}");
         }
     }
     Ok(())
@@ -172,17 +172,17 @@ fn under_load(opened: &Opened, way: TestSetup, context: &CaseContext<'_>, step: 
 
 fn reset_under_load(context: &mut CaseContext<'_>) -> Verdict {
     let probe = context.open();
-    let ways = probe.ways();
+    let setups = probe.setups();
     probe.close();
     // Only in this process can the progress of the work at that time be chosen.
     let steps: &[usize] = if context.simulated().is_some() { &[0, 5, 40, 400] } else { &[0] };
-    for way in ways {
+    for setup in setups {
         for &step in steps {
             let opened = context.open();
-            under_load(&opened, way, context, step)?;
+            under_load(&opened, setup, context, step)?;
             drop(opened);
             let again = context.open();
-            again.lane(way)?.assert_works(step as u64);
+            again.pair(setup)?.assert_works(step as u64);
             again.assert_pool(0, 0);
             again.close();
         }
@@ -203,7 +203,7 @@ fn stale_handles(context: &mut CaseContext<'_>) -> Verdict {
     drop(opened);
     drop(bar);
     let again = context.open();
-    again.lane(again.ways()[0])?.assert_works(1);
+    again.pair(again.setups()[0])?.assert_works(1);
     again.close();
     Ok(())
 }
@@ -220,7 +220,7 @@ fn recovery_bus_level(context: &mut CaseContext<'_>) -> Verdict {
     assert!(report.well && report.reopen, "{report:?}");
     drop(opened);
     let again = context.open();
-    again.lane(again.ways()[0])?.assert_works(2);
+    again.pair(again.setups()[0])?.assert_works(2);
     again.close();
     Ok(())
 }

@@ -29,13 +29,13 @@ const REMOVAL: &[Capability] = &[Capability::Removal];
 fn program(
     injector: &Arc<FaultInjectingBackend>,
     pools: &mut Vec<fpga_pci::DmaPool>,
-    way: TestSetup,
+    setup: TestSetup,
 ) -> Result<(), Box<dyn Error>> {
     let card = Card::from_backend(Arc::<FaultInjectingBackend>::clone(injector) as Arc<dyn Backend>)?;
     pools.push(card.memory().clone());
     card.enable_interrupts()?;
     let at = CardAddr::new(1 << 20);
-    let mut channel: Channel = way.take(&card, 0, way.options())?;
+    let mut channel: Channel = setup.take(&card, 0, setup.options())?;
     let memory = channel.register_memory(card.registered_memory(1 << 14)?)?;
     let short = WaitOptions::default().timeout(Duration::from_secs(1));
     for _ in 0..2 {
@@ -57,7 +57,8 @@ fn program(
     let flying = channel.submit(card.buffer(9000)?, at)?;
     channel.poll()?;
     channel.cancel(flying)?;
-    let back = TestSetup { direction: if way.to_card() { Direction::C2h } else { Direction::H2c }, ..way };
+    let back =
+        TestSetup { direction: if setup.to_card() { Direction::C2h } else { Direction::H2c }, ..setup };
     let mut other = back.take(&card, 0, back.options())?;
     other.transfer(card.buffer(4096)?, at, short)?;
     card.cdma()?.copy(at, CardAddr::new(4 << 20), 4096)?;
@@ -75,12 +76,12 @@ fn removal(context: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> V
     let behind = context.simulated().is_none();
     let fault = if failure == CardFailure::AllOnes { FaultName::AllOnes } else { FaultName::SurpriseRemoval };
     let probe = context.open();
-    let mut ways = probe.ways();
+    let mut setups = probe.setups();
     probe.close();
     if behind {
-        ways.retain(|way| way.mode == RunMode::Batch);
+        setups.retain(|setup| setup.mode == RunMode::Batch);
     }
-    for way in ways {
+    for setup in setups {
         // In real time every wait for a missing event takes its full time, and accesses differ from run to run.
         let step = if behind {
             61
@@ -98,24 +99,27 @@ fn removal(context: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> V
                 injector.fail_after(accesses, failure);
             }
             let mut pools = Vec::new();
-            let ended = program(&injector, &mut pools, way);
+            let ended = program(&injector, &mut pools, setup);
             let happened = if behind { context.strikes() > 0 } else { injector.has_failed() };
             for pool in pools {
                 let stats = pool.stats();
                 assert_eq!(
                     stats.in_use, 0,
-                    "{way:?}, {failure:?} at access {accesses}: {stats:?}, {ended:?}"
+                    "{setup:?}, {failure:?} at access {accesses}: {stats:?}, {ended:?}"
                 );
                 assert_eq!(pool.quarantined().len(), stats.quarantined);
-                assert!(happened || stats.quarantined == 0, "{way:?}: quarantine without a fault: {stats:?}");
+                assert!(
+                    happened || stats.quarantined == 0,
+                    "{setup:?}: quarantine without a fault: {stats:?}"
+                );
             }
             if let Err(error) = &ended {
-                assert!(happened, "{way:?}: an error without a fault: {error}");
+                assert!(happened, "{setup:?}: an error without a fault: {error}");
                 failed += 1;
                 let text = error.to_string();
                 assert!(
                     ["gone", "all ones", "does not answer", "reset"].iter().any(|part| text.contains(part)),
-                    "{way:?}, {failure:?} at access {accesses}: {text}"
+                    "{setup:?}, {failure:?} at access {accesses}: {text}"
                 );
             }
             if behind {
@@ -129,15 +133,15 @@ fn removal(context: &mut CaseContext<'_>, failure: CardFailure, name: &str) -> V
             }
             if accesses % 16 == 0 {
                 let again = context.open();
-                again.lane(way)?.assert_works(accesses);
+                again.pair(setup)?.assert_works(accesses);
                 again.close();
             }
             accesses += step;
             assert!(accesses < 10_000, "the program completes");
         }
-        assert!(failed > 0, "{way:?}: no failure had an effect");
+        assert!(failed > 0, "{setup:?}: no failure had an effect");
         let again = context.open();
-        again.lane(way)?.assert_works(7);
+        again.pair(setup)?.assert_works(7);
         again.assert_pool(0, 0);
         again.close();
     }

@@ -77,8 +77,8 @@ const WAITS: [(&str, bool, Wait); 8] = [
         poll_until(opened, || sent.try_take().map(|done| done.is_some()))
     }),
     ("polls of a channel", false, |opened, removed| {
-        let way = SETUPS.into_iter().find(|way| way.direction == Direction::H2c).ok_or("no channel")?;
-        let mut channel = way.take(&opened.card, 0, way.options())?;
+        let setup = SETUPS.into_iter().find(|setup| setup.direction == Direction::H2c).ok_or("no channel")?;
+        let mut channel = setup.take(&opened.card, 0, setup.options())?;
         // The doorbell is among the accesses at which the card is removed.
         removed();
         let ticket = channel.submit(opened.card.buffer(64)?, CardAddr::ZERO)?;

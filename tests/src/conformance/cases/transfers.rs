@@ -38,8 +38,8 @@ const LENGTHS: [usize; 11] = [1, 3, 64, 65, 4095, 4096, 4097, 8192, 65_537, 300_
 const OFFSETS: [u64; 4] = [0, 1, 63, 4095];
 
 /// Setups of one run mode; skips the case if there is none.
-fn ways(opened: &Opened, mode: RunMode) -> impl Iterator<Item = TestSetup> {
-    opened.ways().into_iter().filter(move |way| way.mode == mode)
+fn setups(opened: &Opened, mode: RunMode) -> impl Iterator<Item = TestSetup> {
+    opened.setups().into_iter().filter(move |setup| setup.mode == mode)
 }
 
 fn sizes(context: &mut CaseContext<'_>, mode: RunMode, wait: WaitMode) -> Verdict {
@@ -48,12 +48,12 @@ fn sizes(context: &mut CaseContext<'_>, mode: RunMode, wait: WaitMode) -> Verdic
     if wait != WaitMode::Poll {
         opened.interrupts()?;
     }
-    for way in ways(&opened, mode) {
-        let mut lane = opened.lane(way)?;
+    for setup in setups(&opened, mode) {
+        let mut pair = opened.pair(setup)?;
         for (n, length) in LENGTHS.into_iter().enumerate() {
             for (k, offset) in OFFSETS.into_iter().enumerate() {
                 if opened.scratch.contains(opened.at(offset), length as u64) {
-                    lane.check((n * 16 + k) as u64, length, offset, long_wait().mode(wait));
+                    pair.check((n * 16 + k) as u64, length, offset, long_wait().mode(wait));
                 }
             }
         }
@@ -88,14 +88,14 @@ struct Model {
 }
 
 impl Model {
-    fn begin(lane: &mut ChannelPair, opened: &Opened, size: usize, seed: u64) -> Self {
+    fn begin(pair: &mut ChannelPair, opened: &Opened, size: usize, seed: u64) -> Self {
         let area = opened.card.registered_memory(size).expect("DMA memory");
-        let memory = lane.channel.register_memory(area).expect("registration succeeds");
+        let memory = pair.channel.register_memory(area).expect("registration succeeds");
         let (host, card) = (bytes(seed, size), bytes(seed + 1, size));
         for (n, page) in card.chunks(PAGE).enumerate() {
-            lane.write(lane.at((n * PAGE) as u64), page);
+            pair.write(pair.at((n * PAGE) as u64), page);
         }
-        lane.channel.memory(memory).expect("registered memory").write(0, &host).expect("inside");
+        pair.channel.memory(memory).expect("registered memory").write(0, &host).expect("inside");
         Self { memory, host, card }
     }
 
@@ -108,15 +108,15 @@ impl Model {
     }
 
     /// Checks every byte, including those that no transfer may change.
-    fn check(&self, lane: &mut ChannelPair) {
+    fn check(&self, pair: &mut ChannelPair) {
         let mut host = vec![0; self.host.len()];
-        lane.channel.memory(self.memory).expect("registered memory").read(0, &mut host).expect("inside");
-        assert!(host == self.host, "{:?}: host memory differs from the expected contents", lane.way);
+        pair.channel.memory(self.memory).expect("registered memory").read(0, &mut host).expect("inside");
+        assert!(host == self.host, "{:?}: host memory differs from the expected contents", pair.setup);
         let mut card = Vec::new();
         while card.len() < self.card.len() {
-            card.extend(lane.read(lane.at(card.len() as u64), PAGE));
+            card.extend(pair.read(pair.at(card.len() as u64), PAGE));
         }
-        assert!(card == self.card, "{:?}: card memory differs from the expected contents", lane.way);
+        assert!(card == self.card, "{:?}: card memory differs from the expected contents", pair.setup);
     }
 }
 
@@ -125,32 +125,32 @@ type Buffers = VecDeque<(Ticket, usize, Option<Vec<u8>>)>;
 
 /// Submits as soon as the ring has space.
 fn submit(
-    lane: &mut ChannelPair,
+    pair: &mut ChannelPair,
     mut transfer: impl FnMut(&mut ChannelPair) -> Result<Ticket, Error<SubmitError>>,
 ) -> Ticket {
     loop {
-        match transfer(lane) {
+        match transfer(pair) {
             Ok(ticket) => return ticket,
             Err(refused) => assert!(refused.is_full(), "{refused}"),
         }
-        let before = lane.channel.ended();
-        let ended = lane.channel.poll().expect("polling succeeds");
-        assert_eq!(lane.channel.ended() - before, ended as u64, "{:?}", lane.way);
-        relax(&lane.channel);
+        let before = pair.channel.ended();
+        let ended = pair.channel.poll().expect("polling succeeds");
+        assert_eq!(pair.channel.ended() - before, ended as u64, "{:?}", pair.setup);
+        relax(&pair.channel);
     }
 }
 
 /// Collects the available completions: those of buffers, in order. Successful parts make none; they are only counted.
-fn take(lane: &mut ChannelPair, buffers: &mut Buffers) {
-    while let Some(done) = lane.channel.next_completion() {
+fn take(pair: &mut ChannelPair, buffers: &mut Buffers) {
+    while let Some(done) = pair.channel.next_completion() {
         let (ticket, length, data) =
             buffers.pop_front().expect("a buffer has a completion; a successful part has none");
-        assert_eq!((done.ticket, done.outcome), (ticket, Ok(length as u64)), "{:?}", lane.way);
+        assert_eq!((done.ticket, done.outcome), (ticket, Ok(length as u64)), "{:?}", pair.setup);
         let buffer = done.buffer.expect("the buffer is returned");
         assert!(
             data.is_none_or(|data| buffer.to_vec() == data),
             "{:?}: a buffer of {length} bytes",
-            lane.way
+            pair.setup
         );
     }
 }
@@ -160,8 +160,8 @@ fn take(lane: &mut ChannelPair, buffers: &mut Buffers) {
 fn registered(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     opened.needs(64 << 10)?;
-    for way in opened.ways() {
-        let options = way.options();
+    for setup in opened.setups() {
+        let options = setup.options();
         for options in [
             options,
             options.descriptors(1024).transfers(256).max_descriptor_length(1 << 20),
@@ -169,8 +169,8 @@ fn registered(context: &mut CaseContext<'_>) -> Verdict {
             options.descriptors(8).transfers(8).max_descriptor_length(4096),
             options.descriptors(2).transfers(1),
         ] {
-            parts(&opened, way, options)?;
-            parts(&opened, way, options.report_each(true))?;
+            parts(&opened, setup, options)?;
+            parts(&opened, setup, options.report_each(true))?;
         }
     }
     opened.assert_pool(0, 0);
@@ -178,37 +178,37 @@ fn registered(context: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
+fn parts(opened: &Opened, setup: TestSetup, options: ChannelOptions) -> Verdict {
     const SIZE: usize = 64 << 10;
-    let mut lane = opened.lane_with(way, options)?;
-    let mut model = Model::begin(&mut lane, opened, SIZE, 1);
+    let mut pair = opened.pair_with(setup, options)?;
+    let mut model = Model::begin(&mut pair, opened, SIZE, 1);
     let memory = model.memory;
-    let mut dice = TestRng::new(7);
+    let mut rng = TestRng::new(7);
     let mut buffers = Buffers::new();
-    let before = lane.channel.ended();
+    let before = pair.channel.ended();
     for _ in 0..6 {
         let mut last = None;
         for n in 0..50 {
-            let most = [64, 4096, 20_000][dice.below(3)];
-            let length = 1 + dice.below(most);
-            let (offset, card) = (dice.below(SIZE - length), dice.below(SIZE - length));
-            let at = lane.at(card as u64);
+            let most = [64, 4096, 20_000][rng.below(3)];
+            let length = 1 + rng.below(most);
+            let (offset, card) = (rng.below(SIZE - length), rng.below(SIZE - length));
+            let at = pair.at(card as u64);
             if n % 3 > 0 {
-                last = Some(submit(&mut lane, |lane| lane.channel.submit_at(memory, offset, length, at)));
-                model.copied(way.to_card(), offset, card, length);
+                last = Some(submit(&mut pair, |pair| pair.channel.submit_at(memory, offset, length, at)));
+                model.copied(setup.to_card(), offset, card, length);
                 continue;
             }
             let data = bytes(n, length);
             let mut buffer = Some(opened.card.buffer_from(&data).expect("DMA memory"));
-            let ticket = submit(&mut lane, |lane| {
+            let ticket = submit(&mut pair, |pair| {
                 let given = buffer.take().expect("the buffer is returned");
-                lane.channel.submit(given, at).map_err(|refused| {
+                pair.channel.submit(given, at).map_err(|refused| {
                     buffer = Some(refused.payload);
                     refused.error
                 })
             });
             let place = &mut model.card[card..card + length];
-            let brings = if way.to_card() {
+            let brings = if setup.to_card() {
                 place.copy_from_slice(&data);
                 None
             } else {
@@ -216,15 +216,15 @@ fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
             };
             buffers.push_back((ticket, length, brings));
             last = Some(ticket);
-            take(&mut lane, &mut buffers);
+            take(&mut pair, &mut buffers);
         }
-        lane.channel.wait_ended(last.expect("submitted"), long_wait()).expect("the transfers complete");
-        take(&mut lane, &mut buffers);
-        assert!(buffers.is_empty(), "{way:?}: {} buffers were not returned", buffers.len());
+        pair.channel.wait_ended(last.expect("submitted"), long_wait()).expect("the transfers complete");
+        take(&mut pair, &mut buffers);
+        assert!(buffers.is_empty(), "{setup:?}: {} buffers were not returned", buffers.len());
     }
-    assert_eq!(lane.channel.ended() - before, 300, "{way:?}");
-    model.check(&mut lane);
-    drop(lane.channel.deregister_memory(memory).expect("nothing is in flight"));
+    assert_eq!(pair.channel.ended() - before, 300, "{setup:?}");
+    model.check(&mut pair);
+    drop(pair.channel.deregister_memory(memory).expect("nothing is in flight"));
     Ok(())
 }
 
@@ -232,9 +232,9 @@ fn parts(opened: &Opened, way: TestSetup, options: ChannelOptions) -> Verdict {
 fn lists(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     opened.needs(LISTS as u64)?;
-    for way in opened.ways() {
-        scattered(&opened, way, way.options(), 1)?;
-        scattered(&opened, way, way.options().descriptors(64).transfers(8), 4)?;
+    for setup in opened.setups() {
+        scattered(&opened, setup, setup.options(), 1)?;
+        scattered(&opened, setup, setup.options().descriptors(64).transfers(8), 4)?;
     }
     opened.assert_pool(0, 0);
     opened.close();
@@ -245,36 +245,36 @@ fn lists(context: &mut CaseContext<'_>) -> Verdict {
 const LISTS: usize = 128 << 10;
 
 /// Submits lists and waits for one in `wait` of them.
-fn scattered(opened: &Opened, way: TestSetup, options: ChannelOptions, wait: usize) -> Verdict {
+fn scattered(opened: &Opened, setup: TestSetup, options: ChannelOptions, wait: usize) -> Verdict {
     const PAGES: usize = LISTS / PAGE;
-    let mut lane = opened.lane_with(way, options)?;
-    let mut model = Model::begin(&mut lane, opened, LISTS, 3);
+    let mut pair = opened.pair_with(setup, options)?;
+    let mut model = Model::begin(&mut pair, opened, LISTS, 3);
     let memory = model.memory;
-    let mut dice = TestRng::new(11);
+    let mut rng = TestRng::new(11);
     let mut last = None;
     for _ in 0..20 * wait {
         let mut entries = Vec::new();
         // One entry per page on either side, so that destinations do not overlap.
-        let turn = dice.below(PAGES);
+        let turn = rng.below(PAGES);
         for page in 0..PAGES {
-            if dice.below(3) == 0 {
+            if rng.below(3) == 0 {
                 continue;
             }
-            let length = dice.below(PAGE / 2);
-            let offset = page * PAGE + dice.below(PAGE / 2);
-            let card = (page + turn) % PAGES * PAGE + dice.below(PAGE / 2);
-            entries.push(ScatterGatherEntry { memory, offset, length, card: lane.at(card as u64) });
-            model.copied(way.to_card(), offset, card, length);
+            let length = rng.below(PAGE / 2);
+            let offset = page * PAGE + rng.below(PAGE / 2);
+            let card = (page + turn) % PAGES * PAGE + rng.below(PAGE / 2);
+            entries.push(ScatterGatherEntry { memory, offset, length, card: pair.at(card as u64) });
+            model.copied(setup.to_card(), offset, card, length);
         }
-        let ticket = submit(&mut lane, |lane| lane.channel.submit_list(&entries));
-        if dice.below(wait) == 0 {
-            lane.channel.wait_ended(ticket, long_wait()).expect("the list completes");
+        let ticket = submit(&mut pair, |pair| pair.channel.submit_list(&entries));
+        if rng.below(wait) == 0 {
+            pair.channel.wait_ended(ticket, long_wait()).expect("the list completes");
         }
         last = Some(ticket);
     }
-    lane.channel.wait_ended(last.expect("submitted"), long_wait()).expect("the lists complete");
-    assert!(lane.channel.next_completion().is_none(), "successful lists have no completion");
-    model.check(&mut lane);
+    pair.channel.wait_ended(last.expect("submitted"), long_wait()).expect("the lists complete");
+    assert!(pair.channel.next_completion().is_none(), "successful lists have no completion");
+    model.check(&mut pair);
     Ok(())
 }
 
@@ -283,26 +283,26 @@ fn callers_memory(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     let size = 64 << 10;
     opened.needs(size as u64)?;
-    for way in opened.ways() {
-        let mut lane = opened.lane(way)?;
+    for setup in opened.setups() {
+        let mut pair = opened.pair(setup)?;
         let memory = SharedMemory::memfd("callers-memory", size).expect("memory");
         let (host, card) = (bytes(5, size), bytes(6, size));
-        lane.write(lane.at(0), &card);
+        pair.write(pair.at(0), &card);
         memory.write(0, &host).expect("inside");
-        let access = if way.to_card() { DmaAccess::ReadByDevice } else { DmaAccess::WriteByDevice };
+        let access = if setup.to_card() { DmaAccess::ReadByDevice } else { DmaAccess::WriteByDevice };
         let mapped = opened.injector.mappings().len();
         let area = opened.card.map_memory(memory.clone(), access).expect("mapped");
         assert_eq!(opened.injector.mappings().len(), mapped + 1, "one mapping for the whole area");
-        let handle = lane.channel.register_memory(area).expect("registration succeeds");
-        let at = lane.at(0);
-        let ticket = lane.channel.submit_at(handle, 0, size, at).expect("accepted");
-        lane.channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
-        let expected = if way.to_card() { host } else { card };
+        let handle = pair.channel.register_memory(area).expect("registration succeeds");
+        let at = pair.at(0);
+        let ticket = pair.channel.submit_at(handle, 0, size, at).expect("accepted");
+        pair.channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
+        let expected = if setup.to_card() { host } else { card };
         let mut bytes = vec![0; size];
         memory.read(0, &mut bytes).expect("inside");
-        assert!(bytes == expected, "{way:?}: host memory");
-        assert!(lane.read(at, size) == expected, "{way:?}: card memory");
-        drop(lane.channel.deregister_memory(handle).expect("nothing is in flight"));
+        assert!(bytes == expected, "{setup:?}: host memory");
+        assert!(pair.read(at, size) == expected, "{setup:?}: card memory");
+        drop(pair.channel.deregister_memory(handle).expect("nothing is in flight"));
         assert_eq!(opened.injector.mappings().len(), mapped, "unmapped when the area is dropped");
         assert_eq!(opened.card.memory().stats().caller_areas, 0);
     }

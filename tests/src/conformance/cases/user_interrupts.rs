@@ -312,16 +312,16 @@ fn high_line(context: &CaseContext<'_>, opened: Opened) -> Verdict {
     opened.interrupts()?;
     context.user_line(LINE, High);
     assert_eq!(irq.wait(TIMEOUT), Ok(1));
-    for way in opened.ways() {
-        let mut lane = opened.lane(way)?;
+    for setup in opened.setups() {
+        let mut pair = opened.pair(setup)?;
         let before = (opened.injector.traffic(), opened.injector.sleeps());
         for seed in 0..TRANSFERS {
-            lane.check(seed, 20_001, 0x100, long_wait().mode(WaitMode::Interrupt));
+            pair.check(seed, 20_001, 0x100, long_wait().mode(WaitMode::Interrupt));
         }
         let traffic = opened.injector.traffic();
         let woken = traffic.interrupts - before.0.interrupts;
         // Each round waits twice per transfer (a write that checks the data, and the transfer); a shared interrupt wakes both waiters.
-        assert!(woken <= 6 * TRANSFERS, "{way:?}: woken {woken} times for {TRANSFERS} transfers");
+        assert!(woken <= 6 * TRANSFERS, "{setup:?}: woken {woken} times for {TRANSFERS} transfers");
     }
     let (sleeps, traffic) = (opened.injector.sleeps(), opened.injector.traffic());
     assert_nothing(&irq);

@@ -18,8 +18,8 @@ pub(super) fn report(opened: &Opened) -> validate::Report {
 fn self_test(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     let data = bytes(3, 4000);
-    let way = opened.ways()[0];
-    opened.lane(way)?.write(opened.at(0), &data);
+    let setup = opened.setups()[0];
+    opened.pair(setup)?.write(opened.at(0), &data);
     let report = report(&opened);
     let failed: Vec<_> = report.tests.iter().filter(|test| test.status == Status::Fail).collect();
     assert!(failed.is_empty(), "{failed:#?}");
@@ -41,7 +41,7 @@ fn self_test(context: &mut CaseContext<'_>) -> Verdict {
             assert_eq!(status, Some(Status::Pass), "{name}: {report:#?}");
         }
     }
-    assert!(opened.lane(way)?.read(opened.at(0), 4000) == data, "card memory is unchanged");
+    assert!(opened.pair(setup)?.read(opened.at(0), 4000) == data, "card memory is unchanged");
     opened.assert_pool(0, 0);
     opened.close();
     Ok(())

@@ -43,50 +43,53 @@ fn readable(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     opened.needs(64 << 10)?;
     opened.interrupts()?;
-    for way in opened.ways() {
-        let mut lane = opened.lane(way)?;
-        let events = lane.channel.events().expect("interrupts are enabled");
+    for setup in opened.setups() {
+        let mut pair = opened.pair(setup)?;
+        let events = pair.channel.events().expect("interrupts are enabled");
         let mut before = 0;
         for seed in 0..=10 {
             // Work of the channel's last owner may wake the first wait once more. After that, counts are exact in virtual time.
             let exact = !context.real_time() && seed > 0;
-            let (at, data) = (lane.at(0x1000), bytes(seed, 5000));
-            let buffer = lane.buffer(at, &data);
-            let ticket = lane.channel.submit(buffer, at).expect("accepted");
+            let (at, data) = (pair.at(0x1000), bytes(seed, 5000));
+            let buffer = pair.buffer(at, &data);
+            let ticket = pair.channel.submit(buffer, at).expect("accepted");
             let began = std::time::Instant::now();
             loop {
                 let _ = events.take();
-                lane.channel.arm().expect("armed");
-                lane.channel.poll().expect("polling succeeds");
-                if lane.channel.has_ended(ticket) {
+                pair.channel.arm().expect("armed");
+                pair.channel.poll().expect("polling succeeds");
+                if pair.channel.has_ended(ticket) {
                     break;
                 }
-                assert!(!exact || !is_readable(&events, 0), "{way:?}: not readable before the transfer ends");
+                assert!(
+                    !exact || !is_readable(&events, 0),
+                    "{setup:?}: not readable before the transfer ends"
+                );
                 // A card in this thread does its work now; an external card has done it already.
                 if let Some((network, _)) = context.simulated() {
                     network.step_until_idle();
                 }
-                assert!(is_readable(&events, 10), "{way:?}: the event fd becomes readable");
+                assert!(is_readable(&events, 10), "{setup:?}: the event fd becomes readable");
                 if exact {
-                    assert_eq!(events.take(), 1, "{way:?}");
-                    assert!(!is_readable(&events, 0), "{way:?}: not readable after the event was read");
-                    assert_eq!(events.take(), 0, "{way:?}");
+                    assert_eq!(events.take(), 1, "{setup:?}");
+                    assert!(!is_readable(&events, 0), "{setup:?}: not readable after the event was read");
+                    assert_eq!(events.take(), 0, "{setup:?}");
                 }
-                assert!(began.elapsed() < crate::TIMEOUT, "{way:?}: the transfer does not end");
+                assert!(began.elapsed() < crate::TIMEOUT, "{setup:?}: the transfer does not end");
             }
-            let done = lane.channel.next_completion().expect("a buffer has a completion");
+            let done = pair.channel.next_completion().expect("a buffer has a completion");
             assert_eq!(done.outcome, Ok(5000));
             let buffer = done.buffer.expect("the buffer is returned");
-            assert!(lane.moved(&buffer, at, &data), "{way:?}");
+            assert!(pair.moved(&buffer, at, &data), "{setup:?}");
             if seed == 0 {
                 before = interrupts(&opened);
             }
         }
-        lane.channel.disarm().expect("disarmed");
-        lane.assert_works(10);
+        pair.channel.disarm().expect("disarmed");
+        pair.assert_works(10);
         if !context.real_time() {
-            assert!(!is_readable(&events, 0), "{way:?}: not readable while disarmed");
-            assert_eq!(interrupts(&opened) - before, 10, "{way:?}: one interrupt per armed transfer");
+            assert!(!is_readable(&events, 0), "{setup:?}: not readable while disarmed");
+            assert_eq!(interrupts(&opened) - before, 10, "{setup:?}: one interrupt per armed transfer");
         }
     }
     opened.assert_pool(0, 0);
@@ -96,38 +99,41 @@ fn readable(context: &mut CaseContext<'_>) -> Verdict {
 
 fn must_be_enabled(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
-    for way in opened.ways() {
-        let mut lane = opened.lane(way)?;
+    for setup in opened.setups() {
+        let mut pair = opened.pair(setup)?;
         assert!(
-            matches!(lane.channel.events(), Err(Error { kind: ChannelError::NoInterrupt, .. })),
-            "{way:?}"
+            matches!(pair.channel.events(), Err(Error { kind: ChannelError::NoInterrupt, .. })),
+            "{setup:?}"
         );
-        assert!(matches!(lane.channel.arm(), Err(Error { kind: ChannelError::NoInterrupt, .. })), "{way:?}");
+        assert!(
+            matches!(pair.channel.arm(), Err(Error { kind: ChannelError::NoInterrupt, .. })),
+            "{setup:?}"
+        );
         let buffer = opened.card.buffer(4096).expect("DMA memory");
-        let at = lane.at(0);
-        let waited = lane.channel.transfer(buffer, at, long_wait().mode(WaitMode::Interrupt));
+        let at = pair.at(0);
+        let waited = pair.channel.transfer(buffer, at, long_wait().mode(WaitMode::Interrupt));
         match waited {
             // The transfer had ended before the wait.
-            Ok(_) => assert!(context.real_time(), "{way:?}: the transfer ended before its deadline"),
+            Ok(_) => assert!(context.real_time(), "{setup:?}: the transfer ended before its deadline"),
             Err(failed) => {
                 let expected = matches!(failed.error.kind, TransferError::Channel(ChannelError::NoInterrupt));
-                assert!(expected, "{way:?}: {failed}");
-                assert!(failed.buffer.is_some(), "{way:?}: the buffer is returned");
+                assert!(expected, "{setup:?}: {failed}");
+                assert!(failed.buffer.is_some(), "{setup:?}: the buffer is returned");
             }
         }
         // A transfer that cannot be waited for by interrupt can be waited for by polling.
         let buffer = opened.card.buffer(4096).expect("DMA memory");
-        let ticket = lane.channel.submit(buffer, at).expect("accepted");
-        let done = match lane.channel.wait(ticket, long_wait().mode(WaitMode::Interrupt)) {
-            Err(Error { kind: ChannelError::NoInterrupt, .. }) => lane.channel.wait(ticket, long_wait()),
+        let ticket = pair.channel.submit(buffer, at).expect("accepted");
+        let done = match pair.channel.wait(ticket, long_wait().mode(WaitMode::Interrupt)) {
+            Err(Error { kind: ChannelError::NoInterrupt, .. }) => pair.channel.wait(ticket, long_wait()),
             waited => waited,
         };
-        assert_eq!(done.expect("the transfer completes").outcome, Ok(4096), "{way:?}");
+        assert_eq!(done.expect("the transfer completes").outcome, Ok(4096), "{setup:?}");
         // Disarming a channel that was never armed is not an error.
-        lane.channel.disarm().expect("disarmed");
-        lane.assert_works(1);
+        pair.channel.disarm().expect("disarmed");
+        pair.assert_works(1);
     }
-    let mut early = opened.lane(opened.ways()[0])?;
+    let mut early = opened.pair(opened.setups()[0])?;
     if opened.card.enable_interrupts().is_ok() {
         let armed = early.channel.arm();
         assert!(
@@ -135,10 +141,10 @@ fn must_be_enabled(context: &mut CaseContext<'_>) -> Verdict {
             "a channel taken before interrupts were enabled: {armed:?}"
         );
         drop(early);
-        for way in opened.ways() {
-            let mut lane = opened.lane(way)?;
-            lane.channel.arm().expect("armed");
-            lane.assert_works(2);
+        for setup in opened.setups() {
+            let mut pair = opened.pair(setup)?;
+            pair.channel.arm().expect("armed");
+            pair.assert_works(2);
         }
     }
     opened.assert_pool(0, 0);
@@ -152,9 +158,9 @@ fn modes(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     opened.needs(1 << 20)?;
     opened.interrupts()?;
-    for way in opened.ways() {
-        let mut lane = opened.lane(way)?;
-        let memory = lane
+    for setup in opened.setups() {
+        let mut pair = opened.pair(setup)?;
+        let memory = pair
             .channel
             .register_memory(opened.card.registered_memory(64).expect("DMA memory"))
             .expect("registration succeeds");
@@ -164,13 +170,13 @@ fn modes(context: &mut CaseContext<'_>) -> Verdict {
         for (round, length) in [1, 64, 4096, 20_001, 300_000].into_iter().enumerate() {
             for (n, mode) in pairs.iter().enumerate() {
                 for _ in 0..(n + round) % 3 {
-                    let at = lane.at(512 << 10);
-                    lane.channel.submit_at(memory, 0, 64, at).expect("accepted");
+                    let at = pair.at(512 << 10);
+                    pair.channel.submit_at(memory, 0, 64, at).expect("accepted");
                 }
-                lane.check((round << 8 | n) as u64, length, 5, long_wait().mode(*mode));
+                pair.check((round << 8 | n) as u64, length, 5, long_wait().mode(*mode));
             }
         }
-        assert!(lane.channel.next_completion().is_none(), "{way:?}");
+        assert!(pair.channel.next_completion().is_none(), "{setup:?}");
     }
     opened.close();
     Ok(())
@@ -247,43 +253,43 @@ fn deadline(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     opened.needs(8 << 20)?;
     let halts = context.simulated().is_some() && opened.interrupts().is_ok();
-    for way in opened.ways() {
+    for setup in opened.setups() {
         // In nanoseconds: at any moment of a transfer in virtual time, and in real time.
         let moments = (0..40).map(|n| 300 * n).chain((4..20).map(|n| 3000 * n)).collect();
         for (longest, length, limits) in
             [(64 << 10, 4 << 20, vec![0, 1000, 20_000, 100_000]), (4096, 60_000, moments)]
         {
-            let mut lane = opened.lane_with(way, way.options().max_descriptor_length(longest))?;
+            let mut pair = opened.pair_with(setup, setup.options().max_descriptor_length(longest))?;
             for limit in limits {
                 let data = bytes(limit, length);
-                let at = lane.at(3);
-                let buffer = lane.buffer(at, &data);
-                match lane.channel.transfer(buffer, at, long_wait().timeout(Duration::from_nanos(limit))) {
-                    Ok(buffer) => assert!(lane.moved(&buffer, at, &data), "{way:?}: in time"),
+                let at = pair.at(3);
+                let buffer = pair.buffer(at, &data);
+                match pair.channel.transfer(buffer, at, long_wait().timeout(Duration::from_nanos(limit))) {
+                    Ok(buffer) => assert!(pair.moved(&buffer, at, &data), "{setup:?}: in time"),
                     Err(failed) => {
                         assert!(
                             matches!(
                                 failed.error.kind,
                                 TransferError::Channel(ChannelError::TimedOut { .. })
                             ),
-                            "{way:?}: {failed}"
+                            "{setup:?}: {failed}"
                         );
                         let back = failed.buffer.map(|buffer| buffer.len());
-                        assert_eq!(back, Some(length), "{way:?}: the buffer is returned");
+                        assert_eq!(back, Some(length), "{setup:?}: the buffer is returned");
                     }
                 }
-                assert_eq!(lane.channel.in_flight(), 0);
+                assert_eq!(pair.channel.in_flight(), 0);
                 assert!(
-                    lane.channel.next_completion().is_none(),
-                    "{way:?}: the transfer has no second completion"
+                    pair.channel.next_completion().is_none(),
+                    "{setup:?}: the transfer has no second completion"
                 );
-                lane.assert_works(limit);
+                pair.assert_works(limit);
             }
             if halts {
-                never_ends(context, &opened, &mut lane);
+                never_ends(context, &opened, &mut pair);
             }
         }
-        assert_eq!(way.mode == RunMode::Credit, way.options().run_mode == RunMode::Credit);
+        assert_eq!(setup.mode == RunMode::Credit, setup.options().run_mode == RunMode::Credit);
     }
     opened.assert_pool(0, 0);
     opened.close();
@@ -291,41 +297,41 @@ fn deadline(context: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// A wait for a transfer that does not end lasts for its timeout in every wait mode.
-fn never_ends(context: &CaseContext<'_>, opened: &Opened, lane: &mut ChannelPair) {
-    let (way, at) = (lane.way, lane.at(0));
-    halt(&opened.card, way.direction, true);
+fn never_ends(context: &CaseContext<'_>, opened: &Opened, pair: &mut ChannelPair) {
+    let (setup, at) = (pair.setup, pair.at(0));
+    halt(&opened.card, setup.direction, true);
     for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(1) }] {
         for _ in 0..2 {
             let buffer = opened.card.buffer(5000).expect("DMA memory");
             let iova = buffer.iova();
             let wait = WaitOptions::default().mode(mode).timeout(Duration::from_millis(5));
-            let Err(failed) = lane.channel.transfer(buffer, at, wait) else {
-                panic!("{way:?} {mode:?}: the transfer ended")
+            let Err(failed) = pair.channel.transfer(buffer, at, wait) else {
+                panic!("{setup:?} {mode:?}: the transfer ended")
             };
             let TransferError::Channel(ChannelError::TimedOut { waited, .. }) = failed.error.kind else {
-                panic!("{way:?} {mode:?}: {failed}")
+                panic!("{setup:?} {mode:?}: {failed}")
             };
             let waited_us = waited.as_micros();
-            assert!(waited_us >= 5000, "{way:?} {mode:?}: {waited_us}");
-            assert!(context.real_time() || waited_us < 100_000, "{way:?} {mode:?}: {waited_us}");
-            assert_eq!(failed.buffer.map(|buffer| buffer.iova()), Some(iova), "{way:?} {mode:?}");
-            assert_eq!(lane.channel.in_flight(), 0);
-            assert!(lane.channel.next_completion().is_none());
+            assert!(waited_us >= 5000, "{setup:?} {mode:?}: {waited_us}");
+            assert!(context.real_time() || waited_us < 100_000, "{setup:?} {mode:?}: {waited_us}");
+            assert_eq!(failed.buffer.map(|buffer| buffer.iova()), Some(iova), "{setup:?} {mode:?}");
+            assert_eq!(pair.channel.in_flight(), 0);
+            assert!(pair.channel.next_completion().is_none());
         }
     }
-    halt(&opened.card, way.direction, false);
-    lane.assert_works(9);
+    halt(&opened.card, setup.direction, false);
+    pair.assert_works(9);
 }
 
 /// The abandoned transfer is one of several: the others arrive.
 fn abandoned_among_others(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     opened.needs(8 << 20)?;
-    for way in opened.ways() {
-        others_of(&opened, way, None)?;
+    for setup in opened.setups() {
+        others_of(&opened, setup, None)?;
         if context.simulated().is_some() {
             for posted in [false, true] {
-                others_of(&opened, way, Some(posted))?;
+                others_of(&opened, setup, Some(posted))?;
             }
         }
     }
@@ -335,62 +341,62 @@ fn abandoned_among_others(context: &mut CaseContext<'_>) -> Verdict {
 }
 
 /// `halted`: the engine does nothing until the transfer is abandoned; the value says whether the others are posted to it by then.
-fn others_of(opened: &Opened, way: TestSetup, halted: Option<bool>) -> Verdict {
+fn others_of(opened: &Opened, setup: TestSetup, halted: Option<bool>) -> Verdict {
     const LENGTH: usize = 300_001;
-    let mut lane = opened.lane_with(way, way.options().max_descriptor_length(64 << 10))?;
-    let memory = lane
+    let mut pair = opened.pair_with(setup, setup.options().max_descriptor_length(64 << 10))?;
+    let memory = pair
         .channel
         .register_memory(opened.card.registered_memory(64 << 10).expect("DMA memory"))
         .expect("registration succeeds");
-    let part = (bytes(9, 20_000), lane.at(4 << 20));
-    lane.put(memory, 5, part.1, &part.0);
+    let part = (bytes(9, 20_000), pair.at(4 << 20));
+    pair.put(memory, 5, part.1, &part.0);
     let data: Vec<_> = (0..4).map(|n| bytes(n, LENGTH)).collect();
-    let places = [0, 1, 2, 3].map(|n| lane.at(n << 20));
-    let buffers: Vec<_> = places.iter().zip(&data).map(|(at, data)| lane.buffer(*at, data)).collect();
+    let places = [0, 1, 2, 3].map(|n| pair.at(n << 20));
+    let buffers: Vec<_> = places.iter().zip(&data).map(|(at, data)| pair.buffer(*at, data)).collect();
     if halted.is_some() {
-        halt(&opened.card, way.direction, true);
+        halt(&opened.card, setup.direction, true);
     }
     let mut tickets = Vec::new();
     for (n, buffer) in buffers.into_iter().enumerate() {
         if n != 2 {
-            tickets.push((n, lane.channel.submit(buffer, places[n]).expect("accepted")));
+            tickets.push((n, pair.channel.submit(buffer, places[n]).expect("accepted")));
             continue;
         }
-        let ticket = lane.channel.submit_at(memory, 5, 20_000, part.1).expect("accepted");
+        let ticket = pair.channel.submit_at(memory, 5, 20_000, part.1).expect("accepted");
         if halted == Some(true) {
-            lane.channel.poll().expect("started");
+            pair.channel.poll().expect("started");
         }
         let (iova, limit) = (buffer.iova(), Duration::from_millis(if halted.is_some() { 5 } else { 0 }));
-        match lane.channel.transfer(buffer, places[n], long_wait().timeout(limit)) {
-            Ok(_) => assert_eq!(halted, None, "{way:?}: the transfer ended before its deadline"),
+        match pair.channel.transfer(buffer, places[n], long_wait().timeout(limit)) {
+            Ok(_) => assert_eq!(halted, None, "{setup:?}: the transfer ended before its deadline"),
             Err(failed) => {
                 let timed_out =
                     matches!(failed.error.kind, TransferError::Channel(ChannelError::TimedOut { .. }));
-                assert!(timed_out, "{way:?}: {failed}");
+                assert!(timed_out, "{setup:?}: {failed}");
                 assert_eq!(
                     failed.buffer.map(|buffer| buffer.iova()),
                     Some(iova),
-                    "{way:?}: the buffer is returned"
+                    "{setup:?}: the buffer is returned"
                 );
             }
         }
         if halted.is_some() {
-            halt(&opened.card, way.direction, false);
+            halt(&opened.card, setup.direction, false);
         }
         tickets.push((n, ticket));
     }
     for (n, ticket) in tickets {
         if n == 2 {
-            lane.channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
-            assert!(lane.arrived(memory, 5, part.1, &part.0), "{way:?}: the part");
+            pair.channel.wait_ended(ticket, long_wait()).expect("the transfer completes");
+            assert!(pair.arrived(memory, 5, part.1, &part.0), "{setup:?}: the part");
             continue;
         }
-        let done = lane.channel.wait(ticket, long_wait()).expect("the transfer completes");
-        assert_eq!(done.outcome, Ok(LENGTH as u64), "{way:?}: transfer {n}");
+        let done = pair.channel.wait(ticket, long_wait()).expect("the transfer completes");
+        assert_eq!(done.outcome, Ok(LENGTH as u64), "{setup:?}: transfer {n}");
         let buffer = done.buffer.expect("the buffer is returned");
-        assert!(lane.moved(&buffer, places[n], &data[n]), "{way:?}: transfer {n}");
+        assert!(pair.moved(&buffer, places[n], &data[n]), "{setup:?}: transfer {n}");
     }
-    assert!(lane.channel.next_completion().is_none(), "{way:?}: an extra completion");
-    lane.assert_works(2);
+    assert!(pair.channel.next_completion().is_none(), "{setup:?}: an extra completion");
+    pair.assert_works(2);
     Ok(())
 }

@@ -21,7 +21,7 @@ macro_rules! scene {
 /// A bit of the status register.
 macro_rules! status {
     ($name:literal, $what:literal, $bit:ident) => {
-        scene!($name, $what, FaultMethod::Status(StatusBit::$bit)).said(&[ExpectedError::Status])
+        scene!($name, $what, FaultMethod::Status(StatusBit::$bit)).errors(&[ExpectedError::Status])
     };
 }
 
@@ -30,7 +30,7 @@ macro_rules! in_chain {
     ($name:literal, $what:literal) => {
         row($name, concat!("fault.", $name), $what)
             .on(AppliesTo::CdmaRing)
-            .said(&[ExpectedError::CdmaRing])
+            .errors(&[ExpectedError::CdmaRing])
             .needs(CARD)
     };
 }
@@ -45,7 +45,7 @@ const fn row(name: &'static str, case: &'static str, what: &'static str) -> Faul
         fault: None,
         on: AppliesTo::Channels(None, None),
         by_interrupt: false,
-        said: &[],
+        errors: &[],
         memory: MemoryOutcome::Returned,
         after: AfterFault::Channel,
         needs: &[],
@@ -57,8 +57,8 @@ impl FaultRow {
         Self { on, ..self }
     }
 
-    const fn said(self, said: &'static [ExpectedError]) -> Self {
-        Self { said, ..self }
+    const fn errors(self, errors: &'static [ExpectedError]) -> Self {
+        Self { errors, ..self }
     }
 
     const fn quarantined(self) -> Self {
@@ -96,7 +96,7 @@ pub const TABLE: &[FaultRow] = &[
     scene!("writeback_lost", "the write-back word is never written", FaultMethod::WritebackLost).needs(REFUSED),
     scene!("count_behind.batch_mode", "a completed count that stays behind, in batch mode", FaultMethod::Count(0))
         .on(AppliesTo::Channels(None, Some(RunMode::Batch)))
-        .said(&[ExpectedError::Silent])
+        .errors(&[ExpectedError::Silent])
         .needs(CARD),
     scene!(
         "count_behind.credit_mode",
@@ -104,43 +104,43 @@ pub const TABLE: &[FaultRow] = &[
         FaultMethod::Count(0)
     )
     .on(AppliesTo::Channels(None, Some(RunMode::Credit)))
-    .said(&[ExpectedError::TimedOut, ExpectedError::Aborted])
+    .errors(&[ExpectedError::TimedOut, ExpectedError::Aborted])
     .needs(CARD),
     scene!("count_beyond", "a completed count above the number of posted descriptors", FaultMethod::Count(100))
-        .said(&[ExpectedError::Count])
+        .errors(&[ExpectedError::Count])
         .needs(CARD),
     scene!("count_impossible", "a completed count that is impossible for any run", FaultMethod::Count(0xFF_FFFF))
-        .said(&[ExpectedError::Count])
+        .errors(&[ExpectedError::Count])
         .needs(CARD),
     scene!("stalled", "the engine hangs: an AXI slave never answers", FaultMethod::Stalled)
-        .said(&[ExpectedError::TimedOut, ExpectedError::Wedged])
+        .errors(&[ExpectedError::TimedOut, ExpectedError::Wedged])
         .quarantined()
         .after(AfterFault::Reset)
         .needs(CARD),
     scene!("count_beyond_by_one", "a completed count that is one too high", FaultMethod::CountOff(1))
-        .said(&[ExpectedError::Count])
+        .errors(&[ExpectedError::Count])
         .needs(CARD),
     scene!("writeback_torn", "two of the four bytes of the write-back word arrive", FaultMethod::WritebackTorn(2))
         .needs(CARD),
     scene!("fetch_refused", "the host refuses a descriptor fetch", FaultMethod::FetchRefused)
-        .said(&[ExpectedError::Status])
+        .errors(&[ExpectedError::Status])
         .needs(CARD),
     scene!("data_refused", "the host refuses a read of data", FaultMethod::DataRefused)
         .on(H2C)
-        .said(&[ExpectedError::Status])
+        .errors(&[ExpectedError::Status])
         .needs(CARD),
     scene!("all_ones_at_the_doorbell", "registers read as all ones, starting at a doorbell", FaultMethod::AllOnes)
-        .said(&[ExpectedError::Gone])
+        .errors(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reset)
         .needs(CARD),
     scene!("removed_at_the_doorbell", "the card is removed at a doorbell", FaultMethod::Removed)
-        .said(&[ExpectedError::Gone])
+        .errors(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reopen)
         .needs(CARD),
     scene!("reset_behind", "the card is reset externally, without notice to the driver", FaultMethod::ExternalReset)
-        .said(&[ExpectedError::Gone])
+        .errors(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reopen)
         .needs(CARD),
@@ -149,7 +149,7 @@ pub const TABLE: &[FaultRow] = &[
         "the card is removed during a run, as a descriptor ends",
         FaultMethod::RemovedAtDescriptor
     )
-    .said(&[ExpectedError::Gone])
+    .errors(&[ExpectedError::Gone])
     .quarantined()
     .after(AfterFault::Reopen)
     .needs(CARD),
@@ -158,7 +158,7 @@ pub const TABLE: &[FaultRow] = &[
         "the card is reset externally during a run, as a descriptor ends",
         FaultMethod::ResetAtDescriptor
     )
-    .said(&[ExpectedError::Gone])
+    .errors(&[ExpectedError::Gone])
     .quarantined()
     .after(AfterFault::Reopen)
     .needs(CARD),
@@ -167,15 +167,15 @@ pub const TABLE: &[FaultRow] = &[
         "fault.all_ones_at_descriptor",
         "registers read as all ones during a run whose data and write-back continue: the driver detects it at its next register read",
     )
-    .said(&[ExpectedError::Gone])
+    .errors(&[ExpectedError::Gone])
     .quarantined()
     .after(AfterFault::Reset)
     .needs(CARD),
     scene!("slave_error", "the AXI slave at the card address reports an error", FaultMethod::SlaveError)
-        .said(&[ExpectedError::Status])
+        .errors(&[ExpectedError::Status])
         .needs(CARD),
     scene!("decode_error", "no AXI slave at the card address", FaultMethod::DecodeError)
-        .said(&[ExpectedError::Status])
+        .errors(&[ExpectedError::Status])
         .needs(CARD),
     status!(
         "status.align_mismatch",
@@ -241,7 +241,7 @@ pub const TABLE: &[FaultRow] = &[
     ),
     row("unmapped_source", "iommu.unmapped_source", "the IOMMU refuses to let the card read a buffer")
         .on(H2C)
-        .said(&[ExpectedError::Status])
+        .errors(&[ExpectedError::Status])
         .needs(REFUSED),
     row(
         "unmapped_destination",
@@ -249,7 +249,7 @@ pub const TABLE: &[FaultRow] = &[
         "the IOMMU refuses to let the card write a buffer: not mapped",
     )
     .on(C2H)
-    .said(&[ExpectedError::Validate])
+    .errors(&[ExpectedError::Validate])
     .needs(REFUSED),
     row(
         "read_only_destination",
@@ -257,40 +257,40 @@ pub const TABLE: &[FaultRow] = &[
         "the IOMMU refuses to let the card write a buffer: mapped for reading",
     )
     .on(C2H)
-    .said(&[ExpectedError::Validate])
+    .errors(&[ExpectedError::Validate])
     .needs(REFUSED),
     row(
         "unmapped_descriptors",
         "iommu.unmapped_descriptors",
         "the IOMMU refuses to let the card read descriptors",
     )
-    .said(&[ExpectedError::Status])
+    .errors(&[ExpectedError::Status])
     .needs(REFUSED),
     row("all_ones", "removal.all_ones_at_any_access", "registers read as all ones, starting at any access")
-        .said(&[ExpectedError::Gone])
+        .errors(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reopen)
         .needs(REMOVAL),
     row("removed", "removal.gone_at_any_access", "the card leaves the bus at any access")
-        .said(&[ExpectedError::Gone])
+        .errors(&[ExpectedError::Gone])
         .quarantined()
         .after(AfterFault::Reopen)
         .needs(REMOVAL),
     row("reset_under_load", "recovery.reset_under_load", "the card is reset during transfers")
-        .said(&[ExpectedError::Stale])
+        .errors(&[ExpectedError::Stale])
         .after(AfterFault::Reopen)
         .needs(&[Capability::BusReset]),
     row("cdma_slave_error", "fault.cdma_slave_error", "the copy engine gets an AXI slave error")
         .on(AppliesTo::Cdma)
-        .said(&[ExpectedError::Cdma])
+        .errors(&[ExpectedError::Cdma])
         .needs(CARD),
     row("cdma_decode_error", "fault.cdma_decode_error", "the copy engine finds no AXI slave at an address")
         .on(AppliesTo::Cdma)
-        .said(&[ExpectedError::Cdma])
+        .errors(&[ExpectedError::Cdma])
         .needs(CARD),
     row("cdma_hangs", "fault.cdma_hangs", "the copy engine hangs: an AXI slave never answers")
         .on(AppliesTo::Cdma)
-        .said(&[ExpectedError::CdmaStuck])
+        .errors(&[ExpectedError::CdmaStuck])
         .unstopped()
         .after(AfterFault::Reset)
         .needs(CARD),
@@ -310,9 +310,9 @@ pub const TABLE: &[FaultRow] = &[
         "cdma_ring_extra_start",
         "the engine gets one start too many and stops at a descriptor that is marked complete"
     )
-    .said(&[]),
+    .errors(&[]),
     in_chain!("cdma_ring_hangs", "an AXI slave never answers in the middle of a chain")
-        .said(&[ExpectedError::CdmaStuck])
+        .errors(&[ExpectedError::CdmaStuck])
         .unstopped()
         .after(AfterFault::Reset),
     row(
@@ -321,10 +321,10 @@ pub const TABLE: &[FaultRow] = &[
         "descriptors that were written through the bypass BAR do not read back",
     )
     .on(AppliesTo::CdmaRing)
-    .said(&[ExpectedError::Upload]),
+    .errors(&[ExpectedError::Upload]),
     row("stream_without_end", "fault.stream_without_end", "a stream whose packet never ends")
         .on(AppliesTo::Stream)
-        .said(&[ExpectedError::TooLong])
+        .errors(&[ExpectedError::TooLong])
         .needs(CARD),
     row(
         "stream_metadata_missing",
@@ -332,7 +332,7 @@ pub const TABLE: &[FaultRow] = &[
         "the metadata of a packet is not written",
     )
     .on(AppliesTo::Stream)
-    .said(&[ExpectedError::Metadata])
+    .errors(&[ExpectedError::Metadata])
     .needs(CARD),
     row(
         "stream_metadata_torn",
@@ -340,7 +340,7 @@ pub const TABLE: &[FaultRow] = &[
         "only the first word of a packet's metadata is written",
     )
     .on(AppliesTo::Stream)
-    .said(&[ExpectedError::Metadata])
+    .errors(&[ExpectedError::Metadata])
     .needs(CARD),
     row(
         "stream_metadata_magic",
@@ -348,7 +348,7 @@ pub const TABLE: &[FaultRow] = &[
         "a packet's metadata has a wrong magic number",
     )
     .on(AppliesTo::Stream)
-    .said(&[ExpectedError::Metadata])
+    .errors(&[ExpectedError::Metadata])
     .needs(CARD),
     row(
         "stream_metadata_length",
@@ -356,7 +356,7 @@ pub const TABLE: &[FaultRow] = &[
         "a packet's metadata has a length above that of its buffer",
     )
     .on(AppliesTo::Stream)
-    .said(&[ExpectedError::Metadata])
+    .errors(&[ExpectedError::Metadata])
     .needs(CARD),
     row(
         "stream_metadata_no_end",
@@ -364,14 +364,14 @@ pub const TABLE: &[FaultRow] = &[
         "a packet's buffer is not full and has no end of packet",
     )
     .on(AppliesTo::Stream)
-    .said(&[ExpectedError::Metadata])
+    .errors(&[ExpectedError::Metadata])
     .needs(CARD),
     row("stream_end_lost", "fault.stream_end_lost", "the end of a packet is lost in the card")
         .on(AppliesTo::Stream)
-        .said(&[ExpectedError::Joined])
+        .errors(&[ExpectedError::Joined])
         .needs(CARD),
     row("bus_error", "fault.bus_error", "an uncorrectable error on the bus (AER)")
         .on(AppliesTo::Function)
-        .said(&[ExpectedError::BusError])
+        .errors(&[ExpectedError::BusError])
         .needs(CARD),
 ];

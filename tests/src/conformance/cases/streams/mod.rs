@@ -1,12 +1,12 @@
-//! AXI4-Stream channels, on cards of stream builds: packets complete and in order, back-pressure, the write flush timeout, invalid
-//! metadata. A backend with only an existing card skips them. One file, because all cases use the two ends of a loopback and its run modes
-//! (`Ends`, `on_loops`).
+//! AXI4-Stream channels, on cards of stream builds: packets complete and in order, back-pressure, the write flush timeout; invalid metadata
+//! (`faults`), cost (`cost`). A backend with only an existing card skips them.
+
+mod cost;
+mod faults;
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::time::Instant;
 
-use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName};
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketFragment, StreamError};
 use fpga_driver::{
     BarOffset, ChannelError, ChannelOptions, Error, MemoryHandle, ResourceError, RunMode, WaitMode,
@@ -18,12 +18,12 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 use super::{Case, CaseContext, Verdict, case};
-use crate::conformance::builds::{GUIDE_LOOPBACK, LOOPS, SOURCE, SOURCE_500, SOURCE_500_SLOW};
+use crate::conformance::builds::{GUIDE_LOOPBACK, LOOPS, SOURCE_500, SOURCE_500_SLOW};
 use crate::conformance::case_context::{Opened, long_wait};
-use crate::conformance::faults::{AfterFault, ExpectedError, MemoryOutcome, row};
-use crate::conformance::{Build, Capability, Cost, Skip};
-use crate::fault_injecting::AccessTraffic;
+use crate::conformance::{Build, Capability, Skip};
 use crate::{TIMEOUT, bytes};
+
+pub(super) use faults::FAULTS;
 
 pub(super) const CASES: &[Case] = &[
     case("stream.every_size", &[], every_size),
@@ -36,48 +36,10 @@ pub(super) const CASES: &[Case] = &[
     case("stream.flush_timeout", &[Capability::CardLogic], flush),
     case("stream.drop_and_stop", &[], ends),
     case("stream.reopen_inside_packet", &[], reopened),
-    case("cost.stream", &[], cost),
+    case("cost.stream", &[], cost::packets),
 ];
 
-/// Invalid stream data, as rows of the fault table.
-pub(super) const FAULTS: &[Case] = &[
-    case("fault.stream_metadata_missing", CARD, |context| {
-        let missing = fault(FaultName::MissingMetadata);
-        metadata(context, "stream_metadata_missing", &[(missing, PacketFault::Missing { entry: 1 })])
-    }),
-    case("fault.stream_metadata_torn", CARD, |context| {
-        let torn = fault(FaultName::TornMetadata);
-        metadata(context, "stream_metadata_torn", &[(torn, PacketFault::Empty { entry: 1 })])
-    }),
-    case("fault.stream_metadata_magic", CARD, |context| {
-        let magic = |word, length| (words([word, length]), PacketFault::Magic { entry: 1, word });
-        let faults = [magic(0x1234_0001, 100), magic(0x52B5_0001, 100), magic(u32::MAX, u32::MAX)];
-        metadata(context, "stream_metadata_magic", &faults)
-    }),
-    case("fault.stream_metadata_length", CARD, |context| {
-        let length =
-            |length| (words([0x52B4_0001, length]), PacketFault::Length { entry: 1, length, buffer: 512 });
-        metadata(context, "stream_metadata_length", &[length(513), length(u32::MAX)])
-    }),
-    case("fault.stream_metadata_no_end", CARD, |context| {
-        let no_end = PacketFault::NoEnd { entry: 1, length: 100, buffer: 512 };
-        metadata(context, "stream_metadata_no_end", &[(words([0x52B4_0000, 100]), no_end)])
-    }),
-    case("fault.stream_end_lost", CARD, end_lost),
-];
-
-const CARD: &[Capability] = &[Capability::CardFaults];
 const MODES: [RunMode; 2] = [RunMode::Credit, RunMode::Batch];
-
-/// Fault of the second packet on the first C2H channel.
-fn fault(name: FaultName) -> FaultEntry {
-    FaultEntry { channel: Some(ChannelName::C2h(0)), skip: 1, ..FaultEntry::new(name) }
-}
-
-/// Fault that replaces the metadata by these words.
-fn words(words: [u32; 2]) -> FaultEntry {
-    FaultEntry { words: Some(words), ..fault(FaultName::WrongMetadata) }
-}
 
 /// Both ends of a card's first loopback. Dropped in this order.
 struct Ends {
@@ -240,8 +202,8 @@ fn random(context: &mut CaseContext<'_>) -> Verdict {
         {
             let mut ends = Ends::open(context, mode, buffers, size)?;
             let (content, memory) = ends.register_memory(bytes(5, 1 << 16));
-            let mut dice = Pcg64::new(u64::from(buffers).into(), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
-            let mut below = |end: usize| usize::try_from(dice.next_u64() % end as u64).unwrap_or(0);
+            let mut rng = Pcg64::new(u64::from(buffers).into(), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
+            let mut below = |end: usize| usize::try_from(rng.next_u64() % end as u64).unwrap_or(0);
             let (mut expected, mut got) = (VecDeque::new(), 0);
             // A repeatable run has most of the packets.
             let least = if context.real_time() { 100 } else { 400 };
@@ -547,129 +509,6 @@ fn reopened(context: &mut CaseContext<'_>) -> Verdict {
         let mut ends = Ends { tx, rx, opened };
         ends.assert_works(5);
         assert_eq!(ends.rx.statistics().discarded_bytes, 936);
-        ends.close();
-        Ok(())
-    })
-}
-
-/// Polling for packets reads no register, for received and for sent ones; at least sixteen packets share a register write.
-fn cost(context: &mut CaseContext<'_>) -> Verdict {
-    context.on(&SOURCE, |context| {
-        let opened = context.open();
-        for buffers in [64, 256] {
-            let mut rx = opened
-                .card
-                .c2h_stream_with(0, C2hStreamOptions::default().buffers(buffers))
-                .map_err(|error| Skip(error.to_string()))?;
-            measure(
-                context,
-                &opened,
-                format!("polling, packets of a C2H stream, {buffers} buffers"),
-                |count| {
-                    for _ in 0..count {
-                        rx.wait_packet(long_wait()).expect("a packet arrives");
-                    }
-                },
-            );
-        }
-        for (mode, mode_name, depth) in
-            [(RunMode::Credit, "credit mode", 64), (RunMode::Batch, "batch mode", 256)]
-        {
-            let options = ChannelOptions::default().run_mode(mode).descriptors(2 * depth).transfers(depth);
-            let mut tx = opened.card.h2c_stream_with(0, options).expect("the channel");
-            let memory = tx
-                .register_memory(opened.card.registered_memory(4096).expect("DMA memory"))
-                .expect("registration succeeds");
-            measure(context, &opened, format!("polling, packets of an H2C stream, {mode_name}"), |count| {
-                let end = tx.ended() + count;
-                while tx.ended() < end {
-                    let mut last = None;
-                    while let Ok(ticket) = tx.submit_at(memory, 0, 1000) {
-                        last = Some(ticket);
-                    }
-                    match last {
-                        // In real time a card may be faster than its user: only a sender that waits has batches that share a write.
-                        Some(last) if context.real_time() => {
-                            tx.wait_ended(last, long_wait()).expect("the transfers complete")
-                        }
-                        _ => {
-                            tx.poll().expect("started");
-                            tx.relax();
-                        }
-                    }
-                }
-            });
-            drop(tx);
-        }
-        opened.assert_pool(0, 0);
-        opened.close();
-        Ok(())
-    })
-}
-
-/// Counts the cost of `run`, which receives or sends the given number of packets.
-fn measure(context: &CaseContext<'_>, opened: &Opened, work: String, mut run: impl FnMut(u64)) {
-    const COUNT: u64 = 4096;
-    run(1000);
-    let began = Instant::now();
-    let cost = super::cost::cost(opened, || run(COUNT));
-    // The driver reads status and count whenever a millisecond passes without progress: only in real time, on a busy machine.
-    let polls = if context.real_time() { began.elapsed().as_millis() } else { 0 };
-    assert!(u128::from(cost.reads) <= 2 * polls, "{work}: {cost:?}");
-    assert_eq!(cost.interrupts, 0, "{work}: {cost:?}");
-    assert!(cost.writes <= COUNT / 16, "{work}: {cost:?}");
-    let AccessTraffic { reads, writes, interrupts } = cost;
-    context.show(Cost { work, transfers: COUNT, reads, writes, interrupts });
-}
-
-/// The second packet's metadata is wrong. The error is reported once, no data of the packet is returned, and reception continues after the
-/// next end of packet.
-fn metadata(context: &mut CaseContext<'_>, name: &str, faults: &[(FaultEntry, PacketFault)]) -> Verdict {
-    let row = row(name);
-    faults.iter().try_for_each(|(fault, expected)| {
-        on_loops(context, &LOOPS, |context, mode| {
-            let mut ends = Ends::open(context, mode, 16, 512)?;
-            context.set_faults([fault.clone()]);
-            for n in 1..=4_u8 {
-                ends.send(&[n; 100]);
-            }
-            assert_eq!(ends.receive(), [1; 100], "{mode:?}");
-            let reported = match ends.next() {
-                Err(Error { kind: StreamError::Packet(source), .. }) if source == *expected => {
-                    ExpectedError::Metadata
-                }
-                other => panic!("{mode:?}: {other:?} instead of {expected:?}"),
-            };
-            assert_eq!([reported], row.said);
-            // The lost packet's end is unknown, so everything up to the next end of packet is discarded.
-            assert_eq!(ends.receive(), [4; 100], "{mode:?} {expected:?}");
-            assert_eq!(ends.rx.statistics().lost, 1);
-            assert_eq!((row.memory, row.after), (MemoryOutcome::Returned, AfterFault::Channel));
-            ends.assert_works(5);
-            ends.close();
-            Ok(())
-        })
-    })
-}
-
-/// The end of the second packet is lost in the card, and the metadata does not show it.
-fn end_lost(context: &mut CaseContext<'_>) -> Verdict {
-    let row = row("stream_end_lost");
-    on_loops(context, &LOOPS, |context, mode| {
-        let mut ends = Ends::open(context, mode, 16, 512)?;
-        context.set_faults([fault(FaultName::LostPacketEnd)]);
-        for n in 1..=4_u8 {
-            ends.send(&[n; 100]);
-        }
-        assert_eq!(ends.receive(), [1; 100], "{mode:?}");
-        let joined = ends.receive();
-        assert!(joined == [[2; 100], [3; 100]].concat(), "{mode:?}: {} bytes", joined.len());
-        assert_eq!(
-            (row.said, row.memory, row.after),
-            (&[ExpectedError::Joined][..], MemoryOutcome::Returned, AfterFault::Channel)
-        );
-        assert_eq!(ends.receive(), [4; 100], "{mode:?}");
-        ends.assert_works(5);
         ends.close();
         Ok(())
     })
