@@ -77,10 +77,13 @@ impl Publisher {
 
     /// Gives up one frame that was promised to a member.
     pub(super) fn void_position(&mut self, index: usize) {
-        let Some(Some(member)) = self.members.get_mut(index) else { return };
-        if let Some(place) = member.credits.due() {
+        let Some(Some(member)) = self.members.get_mut(index) else {
+            debug_assert!(false, "a frame was promised to subscriber {index}, which does not exist");
+            return;
+        };
+        if let Some(due) = member.credits.due() {
             member.credits.start();
-            member.credits.end(place.position, false);
+            member.credits.end(due.position, false);
             member.statistics.failed += 1;
             self.statistics.failed += 1;
         }
