@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::design::Design;
 use crate::error::CliError;
 
-pub use names::{FieldPart, Named, find, select};
+pub use names::{Named, find, select};
 
 /// BAR of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

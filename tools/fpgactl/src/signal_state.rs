@@ -29,7 +29,7 @@ pub(crate) fn remove_sockets() {
 
 /// Returns whether the handlers are installed, so that the first signal does not end the process.
 #[must_use]
-pub fn is_active() -> bool {
+pub(crate) fn is_active() -> bool {
     ASKED.get().is_some()
 }
 
@@ -41,7 +41,7 @@ pub fn is_asked() -> bool {
 
 /// The flag of [`is_asked`], for waits of the driver. `None` if the handlers are not installed.
 #[must_use]
-pub fn cancellation() -> Option<Cancellation> {
+pub(crate) fn cancellation() -> Option<Cancellation> {
     ASKED.get().map(|asked| Cancellation::new(&asked.flag))
 }
 

@@ -28,7 +28,7 @@ use crate::error::CliError;
 use crate::outfile;
 pub(crate) use crate::signal_state::remove_sockets;
 use crate::signal_state::{ASKED, SOCKETS, SignalState};
-pub use crate::signal_state::{cancellation, is_active, is_asked, signalled};
+pub use crate::signal_state::{is_asked, signalled};
 
 /// Maximum time for the normal end of a command with sockets to remove. It ends after that regardless of its clients.
 const MAX_CLEANUP_TIME: Duration = Duration::from_secs(10);
