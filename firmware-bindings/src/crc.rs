@@ -1,6 +1,6 @@
 //! CRC-32C (Castagnoli), used at the end of every packet and as the contract's checksum.
 //!
-//! Polynomial 0x1EDC6F41, reflected (0x82F63B78), start value and final exclusive or all ones: CRC-32/ISCSI of the usual catalogues;
+//! Polynomial 0x1EDC6F41, reflected (0x82F63B78), start value and final exclusive or all ones: CRC-32/ISCSI of the usual catalogs;
 //! `"123456789"` gives 0xE3069283. It detects every burst of up to 32 bits and every error of up to three bits in any packet of this
 //! protocol (Hamming distance 4 up to 2^31 - 1 bits). It does not protect against intentional changes.
 //!
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn crc_check_values_match() {
-        // RFC 3720, B.4: 32 bytes each of zeros, ones, ascending, descending; and the catalogues' check string.
+        // RFC 3720, B.4: 32 bytes each of zeros, ones, ascending, descending; and the catalogs' check string.
         let ascending: Vec<u8> = (0..32).collect();
         let descending: Vec<u8> = (0..32).rev().collect();
         for (input, expected) in [

@@ -4,7 +4,7 @@
 //!
 //! | Module | Contents |
 //! ---|---|
-//! | [`generated`] | register offsets, enums, layouts and register catalogue, generated from `map/ni.yaml` |
+//! | [`generated`] | register offsets, enums, layouts and register catalog, generated from `map/ni.yaml` |
 //! | [`identity`] | identification of a card: contract version and block offsets |
 //! | [`wire`] | packet formats, with their CRC-32C |
 //! | [`window`] | the header block of a transmit window |

@@ -1,4 +1,4 @@
-//! Refused cards and the reasons; the register catalogue; the checksum.
+//! Refused cards and the reasons; the register catalog; the checksum.
 
 #![expect(clippy::unwrap_used, reason = "an unexpected value in a test helper fails the test")]
 

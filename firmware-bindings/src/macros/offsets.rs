@@ -1,9 +1,9 @@
-//! Register blocks and layouts: constants for offsets and masks, and the catalogue of registers.
+//! Register blocks and layouts: constants for offsets and masks, and the catalog of registers.
 
-/// Declares register blocks, and `BLOCKS`, their catalogue in declaration order.
+/// Declares register blocks, and `BLOCKS`, their catalog in declaration order.
 ///
 /// A register is declared as `access NAME: word;`, where a word is `offset "name" = reset`, without `= reset` where the contract fixes
-/// none. The name in the catalogue is given too, because a macro cannot change the case of an identifier.
+/// none. The name in the catalog is given too, because a macro cannot change the case of an identifier.
 /// More forms:
 ///
 /// * `access LOW_NAME HIGH_NAME: word, word;` is a 64-bit register, lower half first;
@@ -67,7 +67,7 @@ macro_rules! contract_blocks {
                     )?)+
                 )*
 
-                // The entry of the catalogue.
+                // The entry of the catalog.
                 pub(super) const BLOCK_INFO: $crate::catalog::BlockInfo = $crate::catalog::BlockInfo {
                     block_type: BLOCK_TYPE,
                     name: stringify!($block),

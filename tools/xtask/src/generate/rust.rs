@@ -26,7 +26,7 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
     out!(s, "// The macros, and the forms of their statements, are in src/macros.\n");
     out!(
         s,
-        "//! Constants, enums, register offsets, layouts and register catalogue of the network interface contract."
+        "//! Constants, enums, register offsets, layouts and register catalog of the network interface contract."
     );
     out!(
         s,
