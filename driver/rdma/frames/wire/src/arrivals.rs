@@ -210,3 +210,29 @@ impl Arrivals {
         self.next
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn arrivals_readable_matches_read(first: u32, steps in proptest::collection::vec((0..4_u8, 0..8_u32), 0..100)) {
+            let mut arrivals = Arrivals::new(8, first).unwrap();
+            let mut reading = Vec::new();
+            for (step, number) in steps {
+                match step {
+                    0 => drop(arrivals.arrived(number, 1)),
+                    1 => drop(arrivals.settled(arrivals.consumed().wrapping_add(number))),
+                    2 => reading.extend(arrivals.read().map(|(frame, _)| frame.position)),
+                    _ => {
+                        let released = reading.pop().is_none_or(|position| arrivals.release(position));
+                        prop_assert!(released);
+                    }
+                }
+                prop_assert_eq!(arrivals.is_readable(), arrivals.clone().read().is_some());
+            }
+        }
+    }
+}
