@@ -1,25 +1,6 @@
 /* Program of a test: counts allocations of the process while two endpoints exchange data in the steady state. Prints "ok" at its end. */
+#include "expect.h"
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <rdma/fabric.h>
-#include <rdma/fi_atomic.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_rma.h>
-#include <rdma/fi_tagged.h>
-
-#define OK(call)                                                                    \
-	do {                                                                        \
-		long long result_ = (long long) (call);                             \
-		if (result_ != 0) {                                                 \
-			printf("line %d: %s is %lld\n", __LINE__, #call, result_); \
-			exit(1);                                                    \
-		}                                                                   \
-	} while (0)
 
 #define LARGE (1 << 20)
 /* From this length on the card accesses the memory of both sides in place: three allocations for each mapping. */

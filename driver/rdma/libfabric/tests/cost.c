@@ -3,31 +3,15 @@
  *   cost PROVIDER LENGTH COUNT [WINDOW]
  *
  * A message of LENGTH bytes goes back and forth COUNT times; with WINDOW, one rank sends COUNT messages, WINDOW of them at a time. */
+#include "expect.h"
 #include <inttypes.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_tagged.h>
 
-#define OK(call)                                                                    \
-	do {                                                                        \
-		long long result_ = (long long) (call);                             \
-		if (result_ != 0) {                                                 \
-			printf("line %d: %s is %lld (%s)\n", __LINE__, #call, result_, fi_strerror(-(int) result_)); \
-			exit(1);                                                    \
-		}                                                                   \
-	} while (0)
 #define POST(call)                                          \
 	do {                                                \
 		ssize_t result_;                            \
