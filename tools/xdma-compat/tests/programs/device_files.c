@@ -1,16 +1,11 @@
 /* Uses the device files of a card in all ways that a program can. The argument names the test. Knows nothing of the simulated card. */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
+#include "check.h"
 #include <linux/aio_abi.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -22,27 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                      \
-    do {                                                                                                      \
-        if (!(condition)) {                                                                                   \
-            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, strerror(errno));             \
-            exit(1);                                                                                          \
-        }                                                                                                     \
-    } while (0)
-/* The call fails with this error number. */
-#define FAILS(call, number) CHECK((call) == -1 && errno == (number))
-
 static const char *self;
-
-static int opened(const char *path, int flags)
-{
-    int file = open(path, flags);
-    if (file < 0) {
-        fprintf(stderr, "%s: %s\n", path, strerror(errno));
-        exit(1);
-    }
-    return file;
-}
 
 static void fill(unsigned char *bytes, size_t length, unsigned seed)
 {

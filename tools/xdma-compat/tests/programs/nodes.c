@@ -1,16 +1,11 @@
 /* Device files by all their names, callers that are interrupted or killed, and callers that are not served. The argument names the test. */
-#define _GNU_SOURCE
+#include "check.h"
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -26,16 +21,6 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                      \
-    do {                                                                                                      \
-        if (!(condition)) {                                                                                   \
-            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, strerror(errno));             \
-            exit(1);                                                                                          \
-        }                                                                                                     \
-    } while (0)
-/* The call fails with this error number. */
-#define FAILS(call, number) CHECK((call) == -1 && errno == (number))
-
 /* `openat2` of a device file ends as that of another character device. */
 static void same_as_other_device(const uint64_t *how, size_t size)
 {
@@ -50,16 +35,6 @@ static void same_as_other_device(const uint64_t *how, size_t size)
                 (unsigned long long)how[2], size, ends[1], ends[0]);
         exit(1);
     }
-}
-
-static int opened(const char *path, int flags)
-{
-    int file = open(path, flags);
-    if (file < 0) {
-        fprintf(stderr, "%s: %s\n", path, strerror(errno));
-        exit(1);
-    }
-    return file;
 }
 
 static void names(void)
