@@ -1,7 +1,7 @@
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import Any, Generic, Literal, Self, SupportsIndex, TypeAlias, TypeVar, final, overload, type_check_only
 
 import numpy as np
 import typing_extensions
@@ -40,7 +40,7 @@ T = TypeVar("T", bound=np.generic)
 
 __version__: str
 
-def _nbytes(memory: Memory, writable: bool, /) -> int: ...
+def _nbytes(object: Memory, writable: bool) -> int: ...
 
 def open(
     name: str,
@@ -66,8 +66,17 @@ def open(
     Raises OpenError, CardGoneError, WedgedError.
     """
 
+@type_check_only
+class _ContextManager:
+    """Methods of objects that a ``with`` block closes."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
 @final
-class Card:
+class Card(_ContextManager):
     """An opened card. A context manager: it is closed at the end of a ``with`` block."""
 
     @property
@@ -256,10 +265,6 @@ class Card:
         """Close the card and everything that was taken from it, and give the device back. Waits of other threads end with ClosedError,
         transfers in flight are aborted. Arrays and buffers stay readable. Can be called again.
         """
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 @final
 class Channels:
@@ -417,7 +422,7 @@ class _Transfer:
     def _settle(self) -> bool: ...
 
 @final
-class Buffer:
+class Buffer(_ContextManager):
     """DMA memory of a card, with the buffer protocol and DLPack: ``buffer.array("f4")``, ``memoryview(buffer)``, ``torch.from_dlpack(buffer)``.
 
     While a transfer of it is in flight, assignments and new writable views are refused. It is freed with its last view, after the last
@@ -456,13 +461,9 @@ class Buffer:
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __dlpack__(self, **arguments: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 @final
-class UserInterrupt:
+class UserInterrupt(_ContextManager):
     """One or several user interrupts. Awaitable: ``counts = await interrupt``. A context manager."""
 
     @property
@@ -499,15 +500,11 @@ class UserInterrupt:
     def close(self) -> None:
         """Give the lines back, masked."""
     def __await__(self) -> Generator[Any, None, dict[int, int]]: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
     def _poll(self) -> dict[int, int] | None: ...
     def _arm(self) -> int | None: ...
 
 @final
-class Cdma:
+class Cdma(_ContextManager):
     """Copy engine of a card. It has one owner at a time. A context manager.
 
     >>> import fpga_rdma
@@ -531,10 +528,6 @@ class Cdma:
     @property
     def closed(self) -> bool: ...
     def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 @final
 class Map:
@@ -648,7 +641,7 @@ class SimulatedCard:
         """Raise a user interrupt line until it is acknowledged. Returns whether it has been."""
 
 @final
-class H2cStream:
+class H2cStream(_ContextManager):
     """Stream channel from host to card. A context manager. Threads may share it.
 
     Every call sends one packet; packets arrive in order. Nothing is dropped: a card that takes no data lets sends time out.
@@ -687,13 +680,9 @@ class H2cStream:
         """
     def close(self) -> None:
         """Give the channel back. Packets in flight are dropped. Can be called again."""
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 @final
-class C2hStream:
+class C2hStream(_ContextManager):
     """Stream channel from card to host. A context manager. Threads may share it.
 
     ``for packet in stream`` and ``async for packet in stream`` end after :meth:`stop`. The first call that receives posts the buffers; until
@@ -748,10 +737,6 @@ class C2hStream:
         """Take the interrupts that have arrived, and enable one for every later packet. Raises UnsupportedError without interrupts."""
     def close(self) -> None:
         """Give the channel back. Ends waits of other threads with ClosedError. Can be called again."""
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 @final
 class Packets:
@@ -763,7 +748,7 @@ class Packets:
 _C = TypeVar("_C")
 
 @final
-class Endpoint:
+class Endpoint(_ContextManager):
     """Endpoint of a card on the network. A context manager. Threads may share it: a thread that waits polls it for all others."""
 
     @property
@@ -838,13 +823,9 @@ class Endpoint:
         """Drive the endpoint once: events, retransmissions, transmit windows, answers to reads. Returns the amount of work done."""
     def close(self) -> None:
         """Close the endpoint. Regions are closed, and transfers in progress end without a completion. Can be called again."""
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 @final
-class Region(Generic[_C]):
+class Region(Generic[_C], _ContextManager):
     """Memory that is open for another node, until :meth:`close` or the end of the endpoint. A context manager."""
 
     @property
@@ -852,10 +833,6 @@ class Region(Generic[_C]):
         """Description for the other node."""
     def close(self) -> None:
         """Close it: later packets for it are refused. Can be called again."""
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 @final
 class Pending(Generic[_C]):
@@ -888,7 +865,7 @@ class Notifications:
     def __anext__(self) -> Coroutine[Any, Any, Notification]: ...
 
 @final
-class Publisher:
+class Publisher(_ContextManager):
     """Sends frames to subscribers. It works while it is polled. A context manager."""
 
     @property
@@ -921,13 +898,9 @@ class Publisher:
         """Begin to end the stream: poll until :attr:`ended`. Frames in flight still arrive."""
     def close(self) -> None:
         """Give the network interface back. Subscribers find out by the silence; use :meth:`end` first."""
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 @final
-class Subscriber:
+class Subscriber(_ContextManager):
     """Receives the frames of one publisher. ``for`` and ``async for`` end with the stream. A context manager."""
 
     @property
@@ -952,7 +925,3 @@ class Subscriber:
     def __iter__(self) -> Iterator[Frame | Gap | Fault]: ...
     def __next__(self) -> Frame | Gap | Fault: ...
     def __aiter__(self) -> AsyncIterator[Frame | Gap | Fault]: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
