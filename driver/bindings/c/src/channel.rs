@@ -82,7 +82,7 @@ macro_rules! each {
 }
 pub(crate) use each;
 
-/// Hash of a handle, whose low bits differ most.
+/// Hash of a handle. Handles differ mainly in their low bits.
 #[derive(Default)]
 struct HandleHasher(u64);
 

@@ -36,8 +36,8 @@ fn impairments(options: &fpga_network_options) -> Impairments {
         conditions = conditions.loss(Loss::Independent(optional(options.lost_one_in)));
     }
     if options.jitter_ns != 0 {
-        let most = Nanos::new(options.jitter_ns);
-        conditions = conditions.delay(Delay::Uniform { least: Nanos::ZERO, most });
+        let delay = Delay::Uniform { least: Nanos::ZERO, most: Nanos::new(options.jitter_ns) };
+        conditions = conditions.delay(delay);
     }
     if options.duplicated_one_in != 0 {
         conditions = conditions.copies(optional(options.duplicated_one_in), Delay::default());

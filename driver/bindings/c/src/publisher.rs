@@ -86,13 +86,13 @@ pub(crate) fn fpga_publisher_open(
 
 pub(crate) fn fpga_publisher_listen(
     publisher: u64,
-    at: *const c_char,
+    listen_address: *const c_char,
     bound: *mut c_char,
     length: usize,
 ) -> Result<(), Failure> {
-    let at = address(at)?;
+    let listen_address = address(listen_address)?;
     handle::with(publisher, |publisher: &mut Publisher| {
-        let found = publisher.listen(at)?;
+        let found = publisher.listen(listen_address)?;
         if bound.is_null() {
             return Ok(());
         }

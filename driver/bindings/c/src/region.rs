@@ -33,12 +33,12 @@ pub(crate) fn fpga_region_open(
 pub(crate) fn fpga_region_close(endpoint: u64, region: *const fpga_region) -> Result<(), Failure> {
     let region = remote_region(region)?;
     handle::with(endpoint, |end: &mut CardEndpoint| {
-        let at = end.regions.iter().position(|known| known.remote == region);
-        let Some((at, opened)) = at.and_then(|at| Some((at, end.regions.get(at)?))) else {
+        let index = end.regions.iter().position(|known| known.remote == region);
+        let Some((index, opened)) = index.and_then(|index| Some((index, end.regions.get(index)?))) else {
             return Err(Failure::argument("the region is not open at this endpoint"));
         };
         end.endpoint.close_region(opened)?;
-        end.regions.swap_remove(at);
+        end.regions.swap_remove(index);
         Ok(())
     })
 }
@@ -63,12 +63,12 @@ pub(crate) fn fpga_readable_open(
 pub(crate) fn fpga_readable_close(endpoint: u64, readable: *const fpga_readable) -> Result<(), Failure> {
     let readable = remote_readable(readable)?;
     handle::with(endpoint, |end: &mut CardEndpoint| {
-        let at = end.readables.iter().position(|known| known.remote == readable);
-        let Some((at, opened)) = at.and_then(|at| Some((at, end.readables.get(at)?))) else {
+        let index = end.readables.iter().position(|known| known.remote == readable);
+        let Some((index, opened)) = index.and_then(|index| Some((index, end.readables.get(index)?))) else {
             return Err(Failure::argument("the readable range is not open at this endpoint"));
         };
         end.endpoint.close_readable(opened)?;
-        end.readables.swap_remove(at);
+        end.readables.swap_remove(index);
         Ok(())
     })
 }
@@ -115,8 +115,8 @@ fn complete(
     completion: *mut fpga_read_completion,
     size: usize,
 ) -> Result<(), Failure> {
-    let at = end.reads.iter().position(|(_, ticket)| *ticket == done.ticket);
-    let number = at.map_or(u64::MAX, |at| end.reads.swap_remove(at).0);
+    let index = end.reads.iter().position(|(_, ticket)| *ticket == done.ticket);
+    let number = index.map_or(u64::MAX, |index| end.reads.swap_remove(index).0);
     let failed = done.result.as_ref().err().map(|failure| {
         let status = match failure {
             ReadFailure::Cancelled { .. } => Status::Cancelled,

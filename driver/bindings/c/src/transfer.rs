@@ -1,7 +1,7 @@
 //! Transfers: blocking copies, and submission of transfers that need no copy.
 
 use fpga_driver::{
-    CardAddr, Direction, Error, ScatterGatherEntry, Ticket, TransferError, bulk, stream::PacketFragment,
+    Card, CardAddr, Direction, Error, ScatterGatherEntry, Ticket, TransferError, bulk, stream::PacketFragment,
 };
 use fpga_pci::Bounced;
 
@@ -22,13 +22,22 @@ pub(crate) fn fpga_write(
     fpga_write_with(channel, card_address, data, length, timeout_ns, core::ptr::null(), 0)
 }
 
-/// Checks that no submitted transfer is in flight: a transfer that ends early aborts the engine, and theirs with it.
-fn check_alone(engine: &fpga_driver::Channel) -> Result<(), Failure> {
-    if engine.in_flight() == 0 || engine.is_stopping() {
-        return Ok(());
+/// Returns the card and the engine for a blocking copy. A copy that ends early aborts the engine, so no submitted transfer may be in flight.
+fn for_copy<'a>(
+    channel: &'a mut Channel,
+    direction: Direction,
+    other_kind: &str,
+) -> Result<(&'a Card, &'a mut fpga_driver::Channel), Failure> {
+    match channel {
+        Channel { card, engine: Engine::Memory(engine), .. } if engine.name().direction == direction => {
+            if engine.in_flight() == 0 || engine.is_stopping() {
+                return Ok((card, engine));
+            }
+            let text = "submitted transfers are in flight: wait for them, or abort them, first";
+            Err(Failure::of(Status::InUse, text))
+        }
+        _ => Err(Failure::argument(other_kind)),
     }
-    let text = "submitted transfers are in flight: wait for them, or abort them, first";
-    Err(Failure::of(Status::InUse, text))
 }
 
 pub(crate) fn fpga_write_with(
@@ -43,12 +52,8 @@ pub(crate) fn fpga_write_with(
     let (wait, flag) = wait_options(timeout_ns, options, size)?;
     let mut source = Bounced::new(bytes(data, length)?);
     with_wait(channel, flag, |channel: &mut Channel| {
-        let refuse = || Failure::argument("only a memory-mapped H2C channel can write");
-        let Channel { card, engine: Engine::Memory(engine), .. } = channel else { return Err(refuse()) };
-        if engine.name().direction != Direction::H2c {
-            return Err(refuse());
-        }
-        check_alone(engine)?;
+        let other_kind = "only a memory-mapped H2C channel can write";
+        let (card, engine) = for_copy(channel, Direction::H2c, other_kind)?;
         let to = CardAddr::new(card_address);
         Ok(bulk::write_from(card, engine, &mut source, to, length as u64, wait, &mut |_| {})?)
     })
@@ -76,12 +81,8 @@ pub(crate) fn fpga_read_with(
     let (wait, flag) = wait_options(timeout_ns, options, size)?;
     let mut sink = Bounced::new(std::io::Cursor::new(bytes_mut(data, length)?));
     with_wait(channel, flag, |channel: &mut Channel| {
-        let refuse = || Failure::argument("only a memory-mapped C2H channel can read");
-        let Channel { card, engine: Engine::Memory(engine), .. } = channel else { return Err(refuse()) };
-        if engine.name().direction != Direction::C2h {
-            return Err(refuse());
-        }
-        check_alone(engine)?;
+        let other_kind = "only a memory-mapped C2H channel can read";
+        let (card, engine) = for_copy(channel, Direction::C2h, other_kind)?;
         let from = CardAddr::new(card_address);
         Ok(bulk::read_into(card, engine, from, length as u64, &mut sink, wait, &mut |_| {})?)
     })
