@@ -15,7 +15,7 @@ pub(crate) struct HostAtomics {
     lock: Mutex<()>,
 }
 
-/// Kind of an operation's call: what it brings and returns.
+/// Kind of call of an atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtomicKind {
     /// Operand only.
@@ -175,17 +175,17 @@ fn apply_to<T: Value>(
 ) -> Option<()> {
     size_if::<T>(operation)?;
     for index in 0..count {
-        let at = memory.wrapping_add(index * size_of::<T>()).cast::<T>();
+        let target = memory.wrapping_add(index * size_of::<T>()).cast::<T>();
         // SAFETY: the engine has checked that the range is in a region that the application keeps while it is registered. Addresses may be
         // unaligned. Other threads of the application do not access the values without libfabric's completion semantics.
-        let old = unsafe { at.read_unaligned() };
-        if let Some(place) = fetch.get_mut(index * size_of::<T>()..(index + 1) * size_of::<T>()) {
-            // SAFETY: `place` has the size of T.
-            unsafe { place.as_mut_ptr().cast::<T>().write_unaligned(old) };
+        let old = unsafe { target.read_unaligned() };
+        if let Some(result) = fetch.get_mut(index * size_of::<T>()..(index + 1) * size_of::<T>()) {
+            // SAFETY: `result` has the size of T.
+            unsafe { result.as_mut_ptr().cast::<T>().write_unaligned(old) };
         }
         if let Some(new) = T::apply(operation, old, value(operand, index), value(compare, index))? {
             // SAFETY: as for reading.
-            unsafe { at.write_unaligned(new) };
+            unsafe { target.write_unaligned(new) };
         }
     }
     Some(())

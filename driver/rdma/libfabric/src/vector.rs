@@ -9,8 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use fpga_messages::{Address, MAX_TEXT};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Length of an address in bytes: its text, filled up with zeros. All addresses have this length, so that programs that take the
-/// length of their own address for that of all others are right.
+/// Length of every address in bytes: its text, padded with zeros. Some programs take the length of their own address for that of all others.
 pub(crate) const ADDRESS_LENGTH: usize = MAX_TEXT + 1;
 /// Maximum number of addresses.
 const MAX_ADDRESSES: usize = 1 << 24;
@@ -46,7 +45,7 @@ impl AddressVector {
         self.events.get().map(|events| &**events)
     }
 
-    /// Number of the last change: endpoints compare it with the state that they know.
+    /// Number of changes, which endpoints compare with that of their last update.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -62,7 +61,7 @@ impl AddressVector {
                 free += 1;
             }
             match addresses.get_mut(free) {
-                Some(place) => *place = Some(address),
+                Some(entry) => *entry = Some(address),
                 None if free < MAX_ADDRESSES => addresses.push(Some(address)),
                 None => return Err(crate::sys::ENOMEM),
             }
@@ -76,8 +75,8 @@ impl AddressVector {
     /// Removes an address.
     pub(crate) fn remove(&self, index: u64) -> Result<(), Code> {
         let mut addresses = self.lock();
-        let place = addresses.get_mut(crate::entry::to_size(index)).ok_or(EINVAL)?;
-        place.take().ok_or(EINVAL)?;
+        let entry = addresses.get_mut(crate::entry::to_size(index)).ok_or(EINVAL)?;
+        entry.take().ok_or(EINVAL)?;
         self.version.fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -86,7 +85,7 @@ impl AddressVector {
         self.lock().get(crate::entry::to_size(index)).copied().flatten()
     }
 
-    /// Calls `visit` with all places, and returns the version of this state.
+    /// Calls `visit` with all entries, and returns the version of this state.
     pub(crate) fn visit(&self, mut visit: impl FnMut(usize, Option<Address>)) -> u64 {
         let addresses = self.lock();
         for (index, address) in addresses.iter().enumerate() {
@@ -96,11 +95,11 @@ impl AddressVector {
     }
 }
 
-/// Bytes of an address as programs pass them.
+/// Encodes an address for programs.
 pub(crate) fn encode(address: Address) -> [u8; ADDRESS_LENGTH] {
     let mut bytes = [0; ADDRESS_LENGTH];
-    for (place, byte) in bytes.iter_mut().take(MAX_TEXT).zip(address.to_string().bytes()) {
-        *place = byte;
+    for (to, from) in bytes.iter_mut().take(MAX_TEXT).zip(address.to_string().bytes()) {
+        *to = from;
     }
     bytes
 }
