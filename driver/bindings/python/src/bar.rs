@@ -7,7 +7,7 @@ use crate::card_state::CardState;
 use crate::error::{Classify, Failure};
 use crate::numbers;
 
-/// One BAR of a card.
+/// Role of a BAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BarRole {
     Dma,

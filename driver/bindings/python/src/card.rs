@@ -64,9 +64,13 @@ impl Card {
     }
 }
 
-/// Opens a card in a thread of its own: a server that does not answer, or a simulator that starts, takes seconds, and Ctrl-C ends this call
-/// at once. The thread ends by itself then, and closes the card.
-fn opened(py: Python<'_>, spec: CardSpec, options: OpenOptions) -> Result<fpga_driver::Card, Failure> {
+/// Opens a card in a thread, so that Ctrl-C ends this call at once, also while a server does not answer or a simulator starts. The thread
+/// then ends by itself, and closes the card.
+fn open_in_thread(
+    py: Python<'_>,
+    spec: CardSpec,
+    options: OpenOptions,
+) -> Result<fpga_driver::Card, Failure> {
     let (sender, mut receiver) = std::sync::mpsc::channel();
     let work = move || {
         // After Ctrl-C, there is no receiver.
@@ -77,7 +81,7 @@ fn opened(py: Python<'_>, spec: CardSpec, options: OpenOptions) -> Result<fpga_d
     };
     std::thread::Builder::new().name("fpga-open".to_owned()).spawn(work).map_err(system)?;
     loop {
-        // A receiver belongs to one thread at a time.
+        // `Receiver` is not `Sync`.
         let own = &mut receiver;
         match py.detach(move || own.recv_timeout(wait::SIGNAL_INTERVAL)) {
             Ok(opened) => return Ok(opened?),
@@ -112,7 +116,7 @@ pub(crate) fn open(
     options.cdma_offset = cdma_offset.map(BarOffset::new);
     options.card_memory = card_memory.map(|(start, length)| CardRange::new(CardAddr::new(start), length));
     let spec = name.parse().map_err(fpga_driver::Error::<fpga_driver::OpenError>::from)?;
-    let card = opened(py, spec, options)?;
+    let card = open_in_thread(py, spec, options)?;
     if interrupts {
         wait::detached(py, || card.enable_interrupts())?;
     }

@@ -123,7 +123,7 @@ impl Export {
         unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, c_char::from_ne_bytes([b'A'])) != 0 }
     }
 
-    /// Copies the elements in the order of their indices, whatever their places.
+    /// Copies the elements in the order of their indices, for any memory layout.
     pub(crate) fn to_vec(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
         let mut bytes = vec![0_u8; self.len()];
         // SAFETY: `bytes` has `len` bytes.
@@ -153,7 +153,7 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        // Without an interpreter, nothing uses the object any more.
+        // At the end of the interpreter, the object is not released.
         let _ = Python::try_attach(|_| {
             // SAFETY: the view is filled in, and this is its one release.
             unsafe { ffi::PyBuffer_Release(&raw mut *self.view) };

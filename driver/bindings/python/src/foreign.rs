@@ -13,7 +13,7 @@ use crate::memory::{RegionPart, Regions};
 
 /// Exported memory of a Python object. The exporter neither frees nor resizes it until this is dropped.
 pub(crate) struct Foreign {
-    /// Before `export`, so that it is dropped first. `None`: empty memory. Made when it is used.
+    /// Memory of `export`, made at its first use; `None`: empty. Declared before `export`, so that it is dropped first.
     memory: OnceLock<Option<SharedMemory>>,
     export: Export,
 }
@@ -47,7 +47,7 @@ impl Foreign {
         self.export.len()
     }
 
-    /// The part of DMA memory that the object lies in.
+    /// Returns the part of DMA memory that contains the object.
     pub(crate) fn region_part(&self, regions: &Regions) -> Option<RegionPart> {
         regions.find(self.export.pointer().addr(), self.len())
     }

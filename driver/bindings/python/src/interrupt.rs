@@ -49,7 +49,7 @@ impl PyUserInterrupt {
         Ok(Self { card: card.clone(), lines, interrupts, presence: Presence::new() })
     }
 
-    /// Runs a call for each line.
+    /// Calls `call` with each line.
     fn each(
         &self,
         py: Python<'_>,
@@ -77,7 +77,7 @@ with_block!(PyUserInterrupt);
 impl PyUserInterrupt {
     #[getter]
     fn lines(&self) -> Vec<u32> {
-        // Bytes would become `bytes`.
+        // `Vec<u8>` would become `bytes`.
         self.lines.iter().copied().map(u32::from).collect()
     }
 
@@ -174,7 +174,7 @@ impl PyUserInterrupt {
             return Ok(Some(Self::counts(&taken, py)?));
         }
         if card.clock() == Clock::Virtual {
-            py.detach(|| card.pause(STEP));
+            py.detach(|| card.pause(POLL_TIME));
         }
         self.presence.check(py, &card)?;
         Ok(None)
@@ -200,8 +200,8 @@ impl PyUserInterrupt {
     }
 }
 
-/// Virtual time between two polls of a card in this thread.
-const STEP: Duration = Duration::from_micros(100);
+/// Virtual time for one poll by a task.
+const POLL_TIME: Duration = Duration::from_micros(100);
 
 #[pymethods]
 impl Card {

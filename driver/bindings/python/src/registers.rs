@@ -18,7 +18,7 @@ use crate::numbers;
 use crate::record::{fields, named_record};
 use crate::wait;
 
-/// Register map, and the card whose registers it describes.
+/// A register map for the registers of a card.
 #[pyclass(frozen, module = "fpga_rdma")]
 pub(crate) struct Map {
     card: CardState,
@@ -48,7 +48,7 @@ impl Map {
         let bar = card.user_bar().ok_or_else(|| {
             Failure::new(Class::UnsupportedError, "the card has no user BAR").on_card(card.name())
         })?;
-        // The card may be in another process, which needs time to answer.
+        // A card in another process needs time to answer.
         wait::detached(py, || {
             call(&Registers::new(&self.map, bar)).map_err(|error| match &error {
                 AccessError::Name(error) => self.refused(error),
@@ -60,8 +60,8 @@ impl Map {
     }
 }
 
-/// Whether `name` is below `prefix`, such as `dma[0].gain` below `dma` and `dma[0]`. Returns the rest.
-fn below<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+/// Returns the rest of `name` behind `prefix`, such as `.gain` of `dma[0].gain` behind `dma[0]`. `None` for other names.
+fn rest_behind<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     if prefix.is_empty() {
         return Some(name);
     }
@@ -69,8 +69,8 @@ fn below<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     (before.eq_ignore_ascii_case(prefix) && rest.starts_with(['.', '['])).then_some(rest)
 }
 
-/// First part of a rest: `gain` of `.gain[3].x`, `[3]` of `[3].x`.
-fn first(rest: &str) -> &str {
+/// First part of such a rest: `gain` of `.gain[3].x`, `[3]` of `[3].x`.
+fn first_part(rest: &str) -> &str {
     let rest = rest.strip_prefix('.').unwrap_or(rest);
     let end = match rest.strip_prefix('[') {
         Some(_) => rest.find(']').map(|at| at + 1),
@@ -108,7 +108,7 @@ impl Map {
             Ok(_) => Ok("register"),
             Err(error) => {
                 let is_group =
-                    self.map.registers().iter().any(|register| below(&register.name, name).is_some());
+                    self.map.registers().iter().any(|register| rest_behind(&register.name, name).is_some());
                 if is_group { Ok("group") } else { Err(self.refused(&error)) }
             }
         }
@@ -120,8 +120,8 @@ impl Map {
         if let Ok(Named { register, field: None }) = self.map.find(name) {
             return self.map.fields(register).iter().map(|field| field.name.clone()).collect();
         }
-        for rest in self.map.registers().iter().filter_map(|register| below(&register.name, name)) {
-            let child = first(rest);
+        for rest in self.map.registers().iter().filter_map(|register| rest_behind(&register.name, name)) {
+            let child = first_part(rest);
             // Registers are in the order of their offsets, so those of one child are usually neighbours.
             if children.last().is_none_or(|last| last != child)
                 && !children.iter().any(|known| known == child)

@@ -1,4 +1,4 @@
-//! Simulated cards, the network between them, and what a test does to them.
+//! Simulated cards and their network; faults, memory and interrupts for tests.
 
 use std::path::Path;
 
@@ -21,23 +21,23 @@ use crate::foreign::Foreign;
 use crate::numbers;
 use crate::wait;
 
-/// Largest number of bytes of one `peek`.
+/// Maximum length of one `peek` in bytes.
 const MAX_PEEK: usize = 1 << 30;
-/// Time for which the network lets other Python threads wait: longer spans are cut, so that Ctrl-C ends them.
-const STEP: std::time::Duration = std::time::Duration::from_millis(20);
+/// Maximum time of one step of `advance` in real time, between which signal handlers run.
+const MAX_ADVANCE_STEP: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Simulated cards and the network between them.
 #[pyclass(frozen, module = "fpga_rdma.sim")]
-pub(crate) struct Network(Own);
+pub(crate) struct Network(OwnNetwork);
 
-/// Network for the process that has built it: a child has neither its threads nor usable locks.
+/// A network, and the process that has built it. A child process has neither its threads nor usable locks.
 #[derive(Clone)]
-struct Own {
+struct OwnNetwork {
     network: SimNetwork,
     process: Process,
 }
 
-impl Own {
+impl OwnNetwork {
     fn new(network: SimNetwork) -> Self {
         Self { network, process: Process::current() }
     }
@@ -48,10 +48,10 @@ impl Own {
     }
 }
 
-/// One simulated card, from the side of its design and its slot.
+/// One simulated card, as its design and its slot see it.
 #[pyclass(frozen, module = "fpga_rdma.sim")]
 pub(crate) struct SimulatedCard {
-    network: Own,
+    network: OwnNetwork,
     index: usize,
     memory: Option<CardRange>,
 }
@@ -65,14 +65,14 @@ fn description(name: &str) -> Result<CardDescription, Failure> {
     CardDescription::find(Path::new(name)).map_err(|error| Failure::new(Class::OpenError, error.to_string()))
 }
 
-fn seconds(span: f64, what: &str) -> Result<Nanos, Failure> {
+fn seconds(span: f64, name: &str) -> Result<Nanos, Failure> {
     let span = std::time::Duration::try_from_secs_f64(span)
-        .map_err(|_| Failure::value(format!("{what} is {span} s: give a time of 0 s or more")))?;
+        .map_err(|_| Failure::value(format!("{name} is {span} s: give a time of 0 s or more")))?;
     Ok(Nanos::from(span))
 }
 
-fn probability(fraction: f64, what: &str) -> Result<Probability, Failure> {
-    Probability::new(fraction).map_err(|error| Failure::value(format!("{what}: {error}")))
+fn probability(fraction: f64, name: &str) -> Result<Probability, Failure> {
+    Probability::new(fraction).map_err(|error| Failure::value(format!("{name}: {error}")))
 }
 
 #[pymethods]
@@ -124,7 +124,7 @@ impl Network {
                 None => failure,
             }
         })?;
-        Ok(Self(Own::new(network)))
+        Ok(Self(OwnNetwork::new(network)))
     }
 
     fn __len__(&self) -> Result<usize, Failure> {
@@ -135,13 +135,15 @@ impl Network {
         &self,
         #[pyo3(from_py_with = numbers::index)] index: i64,
     ) -> Result<SimulatedCard, Failure> {
-        let place = usize::try_from(index).unwrap_or(usize::MAX);
-        let memory = self.0.get()?.with_card(place, |card| {
+        let position = usize::try_from(index).unwrap_or(usize::MAX);
+        let memory = self.0.get()?.with_card(position, |card| {
             let memory = &card.description().memory;
             CardRange::new(CardAddr::new(memory.base), memory.size)
         });
         match memory {
-            Some(memory) => Ok(SimulatedCard { network: self.0.clone(), index: place, memory: Some(memory) }),
+            Some(memory) => {
+                Ok(SimulatedCard { network: self.0.clone(), index: position, memory: Some(memory) })
+            }
             None => {
                 let count = quantity(self.0.get()?.card_count(), "card");
                 Err(PyIndexError::new_err(format!("there is no card {index}; the network has {count}"))
@@ -183,8 +185,8 @@ impl Network {
         let mut left = std::time::Duration::from(seconds(span, "the time to advance")?);
         loop {
             let network = self.0.get()?;
-            // In real time this sleeps; virtual time passes in one part.
-            let part = if network.is_threaded() { left.min(STEP) } else { left };
+            // Real time is slept in steps; virtual time passes at once.
+            let part = if network.is_threaded() { left.min(MAX_ADVANCE_STEP) } else { left };
             py.detach(|| network.advance(part.into()));
             left -= part;
             if left.is_zero() {
@@ -221,7 +223,7 @@ impl Network {
     }
 }
 
-/// Descriptions of cards from a number, or from a sequence of names.
+/// Returns descriptions for a number of cards, or for a sequence of names.
 fn descriptions(cards: Option<&Bound<'_, PyAny>>) -> Result<Vec<CardDescription>, Failure> {
     let Some(cards) = cards else { return Ok(vec![CardDescription::default()]) };
     if cards.hasattr("__index__")? {
