@@ -140,6 +140,7 @@ const STREAM_WRITEBACK: &[FieldRow] = &[
 
 #[test]
 fn pg195_fields_match() {
+    let one = |name, fields, bits, field, source| compare_fields(name, fields, &[(bits, field, source)]);
     compare_fields("identifier", Identifier::FIELDS, IDENTIFIER);
     compare_fields("control", ChannelControl::FIELDS, CONTROL);
     compare_fields("status", ChannelStatus::FIELDS, STATUS);
@@ -147,16 +148,8 @@ fn pg195_fields_match() {
     compare_fields("alignments", Alignments::FIELDS, ALIGNMENTS);
     compare_fields("performance control", PerformanceControl::FIELDS, PERFORMANCE_CONTROL);
     compare_fields("counter high", CounterHigh::FIELDS, COUNTER_HIGH);
-    compare_fields(
-        "adjacent",
-        Adjacent::FIELDS,
-        &[("5:0", "extra", "PG195 H2C SGDMA Descriptor Adjacent (0x88)")],
-    );
-    compare_fields(
-        "credits",
-        Credits::FIELDS,
-        &[("9:0", "credits", "PG195 H2C SGDMA Descriptor Credits (0x8C)")],
-    );
+    one("adjacent", Adjacent::FIELDS, "5:0", "extra", "PG195 H2C SGDMA Descriptor Adjacent (0x88)");
+    one("credits", Credits::FIELDS, "9:0", "credits", "PG195 H2C SGDMA Descriptor Credits (0x8C)");
     compare_fields("per channel", PerChannel::FIELDS, PER_CHANNEL);
     compare_fields("vectors", VectorNumbers::FIELDS, VECTORS);
     compare_fields(
@@ -170,29 +163,13 @@ fn pg195_fields_match() {
         &[("7:0", "channels", "PG195 IRQ Block Channel Interrupt Enable Mask (0x10), 4 + 4 at most")],
     );
     compare_fields("bdf", BusDeviceFunction::FIELDS, BDF);
-    compare_fields(
-        "size",
-        PcieSize::FIELDS,
-        &[("2:0", "code", "PG195 Config Block PCIE Max Payload Size (0x08)")],
-    );
-    compare_fields("system id", SystemId::FIELDS, &[("15:0", "id", "PG195 Config Block System ID (0x10)")]);
+    one("size", PcieSize::FIELDS, "2:0", "code", "PG195 Config Block PCIE Max Payload Size (0x08)");
+    one("system id", SystemId::FIELDS, "15:0", "id", "PG195 Config Block System ID (0x10)");
     compare_fields("interrupt mode", InterruptMode::FIELDS, INTERRUPT_MODE);
-    compare_fields(
-        "width",
-        PcieDataWidth::FIELDS,
-        &[("2:0", "code", "PG195 Config Block PCIE Data Width (0x18)")],
-    );
-    compare_fields(
-        "pcie control",
-        PcieControl::FIELDS,
-        &[("0", "relaxed_ordering", "PG195 Config PCIE Control (0x1C)")],
-    );
+    one("width", PcieDataWidth::FIELDS, "2:0", "code", "PG195 Config Block PCIE Data Width (0x18)");
+    one("pcie control", PcieControl::FIELDS, "0", "relaxed_ordering", "PG195 Config PCIE Control (0x1C)");
     compare_fields("user size", UserSizeLimit::FIELDS, USER_SIZE);
-    compare_fields(
-        "flush",
-        WriteFlushTimeout::FIELDS,
-        &[("4:0", "exponent", "PG195 Config Write Flush Timeout (0x60)")],
-    );
+    one("flush", WriteFlushTimeout::FIELDS, "4:0", "exponent", "PG195 Config Write Flush Timeout (0x60)");
     compare_fields(
         "vector control",
         VectorControl::FIELDS,

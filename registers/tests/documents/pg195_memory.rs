@@ -78,7 +78,7 @@ fn pg195_golden_writebacks() {
     assert!(!StreamWriteback::from_words([0, 0]).has_magic());
 }
 
-/// Number of descriptors from `first` that the rules allow in one block, counted one by one.
+/// Returns the number of descriptors from `first` that the rules allow in one block, counted one by one.
 fn walked_block(first: u64, available: u32) -> u32 {
     let mut length = 0;
     while length < available && length < 64 && (first + 32 * u64::from(length)) / 4096 == first / 4096 {
