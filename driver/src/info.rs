@@ -105,7 +105,7 @@ pub struct CardInfo {
 }
 
 impl CardInfo {
-    /// Whether the card is a view of a shared one with a network interface of its own.
+    /// Returns whether the card is a view of a shared one with a network interface of its own.
     #[must_use]
     pub fn is_view(&self) -> bool {
         self.ni.is_some() && self.ids.subsystem == VIEW_SUBSYSTEM

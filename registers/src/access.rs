@@ -126,19 +126,19 @@ pub enum AccessKind {
 }
 
 impl AccessKind {
-    /// Whether a read returns the register's content.
+    /// Returns whether a read returns the register's content.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         matches!(self, Self::ReadOnly | Self::ReadWrite | Self::ReadWrite1Clear | Self::ReadClears)
     }
 
-    /// Whether a write is defined.
+    /// Returns whether a write is defined.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         !matches!(self, Self::ReadOnly | Self::ReadClears)
     }
 
-    /// Whether a read changes the device, so that a debugger or a dump would consume events.
+    /// Returns whether a read changes the device, so that a debugger or a dump would consume events.
     #[must_use]
     pub const fn read_has_side_effect(self) -> bool {
         matches!(self, Self::ReadClears)

@@ -53,7 +53,7 @@ macro_rules! address {
                 self.0.checked_sub(lower.0)
             }
 
-            /// Whether the address is a multiple of `alignment` bytes; false for an alignment of zero.
+            /// Returns whether the address is a multiple of `alignment` bytes; false for an alignment of zero.
             #[must_use]
             pub const fn is_aligned_to(self, alignment: u64) -> bool {
                 match self.0.checked_rem(alignment) {

@@ -266,7 +266,7 @@ impl RegisterInfo {
         self.spec.access
     }
 
-    /// Whether a read changes the device, so that it should only occur on request.
+    /// Returns whether a read changes the device, so that it should only occur on request.
     #[must_use]
     pub const fn read_has_side_effect(&self) -> bool {
         self.spec.access.read_has_side_effect()

@@ -69,7 +69,7 @@ impl Doc {
         Self(text.trim_ascii())
     }
 
-    /// Whether the description is empty.
+    /// Returns whether the description is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0.is_empty()
@@ -131,13 +131,13 @@ impl Field {
         self.name
     }
 
-    /// Number of the least significant bit.
+    /// Returns the number of the least significant bit.
     #[must_use]
     pub const fn low(&self) -> u8 {
         self.low
     }
 
-    /// Number of the most significant bit.
+    /// Returns the number of the most significant bit.
     #[must_use]
     pub const fn high(&self) -> u8 {
         self.low + self.width - 1
@@ -155,7 +155,7 @@ impl Field {
         self.kind
     }
 
-    /// Whether the document reserves these bits.
+    /// Returns whether the document reserves these bits.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.name.starts_with('_')

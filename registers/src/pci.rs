@@ -96,7 +96,7 @@ pub const XDMA_DEVICES: &[DeviceId] = &[
     DeviceId::amazon(0xF001),
 ];
 
-/// Whether XDMA designs are known to use this id. See [`XDMA_DEVICES`] for the reliability of this information.
+/// Returns whether XDMA designs are known to use this id. See [`XDMA_DEVICES`] for the reliability of this information.
 #[must_use]
 pub fn is_known_xdma(id: DeviceId) -> bool {
     XDMA_DEVICES.contains(&id)

@@ -83,7 +83,7 @@ impl Default for OwnerOptions {
     }
 }
 
-/// Whether a client runs as the user of this process.
+/// Returns whether a client runs as the user of this process.
 fn is_own(connection: &OwnedFd) -> bool {
     socket_peercred(connection).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }

@@ -86,13 +86,13 @@ impl Caller {
         Ok(Self { user, groups, capabilities, locked_memory, live: roots.is_live() })
     }
 
-    /// Whether the limit of locked memory does not apply to it.
+    /// Returns whether the limit of locked memory does not apply to it.
     #[must_use]
     pub const fn locks_without_limit(&self) -> bool {
         self.has(IPC_LOCK) || self.locked_memory.is_none()
     }
 
-    /// Whether it may read and write `path`.
+    /// Returns whether it may read and write `path`.
     #[must_use]
     pub fn access(&self, path: &Path) -> Access {
         let Ok(file) = std::fs::metadata(path) else { return Access::Missing };

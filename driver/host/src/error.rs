@@ -53,7 +53,7 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// Whether the cause is the user's input, not the machine.
+    /// Returns whether the cause is the user's input, not the machine.
     #[must_use]
     pub const fn is_usage(&self) -> bool {
         matches!(self, Self::BadAddress { .. })

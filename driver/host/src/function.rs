@@ -108,13 +108,13 @@ impl PciFunction {
         })
     }
 
-    /// Whether its ids are those of a known XDMA design: a hint, not a proof.
+    /// Returns whether its ids are those of a known XDMA design: a hint, not a proof.
     #[must_use]
     pub fn is_known(&self) -> bool {
         is_known_xdma(self.id)
     }
 
-    /// Whether it is a bridge, which user-space drivers cannot use.
+    /// Returns whether it is a bridge, which user-space drivers cannot use.
     #[must_use]
     pub fn is_bridge(&self) -> bool {
         self.class.is_some_and(|class| class >> 8 == BRIDGE)

@@ -31,7 +31,7 @@ impl OtherFunction {
         Self { address, driver }
     }
 
-    /// Whether its driver makes the other functions of its group unusable.
+    /// Returns whether its driver makes the other functions of its group unusable.
     #[must_use]
     pub fn blocks_group(&self) -> bool {
         self.driver.as_deref().is_some_and(|driver| !SAFE_DRIVERS.contains(&driver))

@@ -95,7 +95,7 @@ impl LinkParameters {
         Self { speed: min_link(self.speed, other.speed), width: min_link(self.width, other.width) }
     }
 
-    /// Whether it is slower or narrower than `other`, if both are known.
+    /// Returns whether it is slower or narrower than `other`, if both are known.
     #[must_use]
     pub fn is_below(self, other: Self) -> bool {
         matches!((self.speed, other.speed), (Some(a), Some(b)) if a < b)

@@ -65,7 +65,7 @@ impl Roots {
         }
     }
 
-    /// Whether these are the trees of the running kernel.
+    /// Returns whether these are the trees of the running kernel.
     #[must_use]
     pub fn is_live(&self) -> bool {
         *self == Self::default()
@@ -205,7 +205,7 @@ pub(crate) fn invalid_content(path: &Path, text: &str, what: &'static str) -> Ho
     HostError::InvalidContent { path: path.to_owned(), text: text.chars().take(40).collect(), what }
 }
 
-/// Whether a file is absent. Attributes of a function that is being removed return ENODEV.
+/// Returns whether a file is absent. Attributes of a function that is being removed return ENODEV.
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())

@@ -82,7 +82,7 @@ pub trait Backend: Send + Sync {
         MemoryKind::Anonymous
     }
 
-    /// Number of interrupt vectors of the device.
+    /// Returns the number of interrupt vectors of the device.
     fn interrupt_vectors(&self) -> u32;
 
     /// Enables vectors `0..count`, all at once.

@@ -76,7 +76,7 @@ pub fn identity<C: ConfigSpace + ?Sized>(space: &C) -> Result<(u16, u16), Config
     if vendor == VENDOR_NONE { Err(ConfigSpaceError::Gone) } else { Ok((vendor, device)) }
 }
 
-/// Whether the function decodes its memory BARs at the moment (memory space enable).
+/// Returns whether the function decodes its memory BARs at the moment (memory space enable).
 ///
 /// # Errors
 /// [`ConfigSpaceError::Gone`] if the device does not answer.

@@ -39,13 +39,13 @@ pub enum DmaAccess {
 }
 
 impl DmaAccess {
-    /// Whether the device may read.
+    /// Returns whether the device may read.
     #[must_use]
     pub const fn device_reads(self) -> bool {
         matches!(self, Self::ReadByDevice | Self::Both)
     }
 
-    /// Whether the device may write.
+    /// Returns whether the device may write.
     #[must_use]
     pub const fn device_writes(self) -> bool {
         matches!(self, Self::WriteByDevice | Self::Both)

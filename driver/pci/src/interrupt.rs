@@ -154,7 +154,7 @@ impl Interrupt {
         Ok(interrupts)
     }
 
-    /// Whether this and `other` are users of one vector: each one learns of the other's interrupts.
+    /// Returns whether this and `other` are users of one vector: each one learns of the other's interrupts.
     #[must_use]
     pub fn shares_with(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
@@ -207,13 +207,13 @@ impl Interrupt {
         }
     }
 
-    /// Whether its vector has other users, whose interrupts it receives too.
+    /// Returns whether its vector has other users, whose interrupts it receives too.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         matches!(self.kind, InterruptSource::Shared { .. })
     }
 
-    /// Whether it is level-triggered (INTx): it fires again as long as any source on the device asserts the line.
+    /// Returns whether it is level-triggered (INTx): it fires again as long as any source on the device asserts the line.
     #[must_use]
     pub fn is_level(&self) -> bool {
         match &self.kind {

@@ -180,7 +180,7 @@ impl IovaAllocator {
         if given { Ok(()) } else { Err(IovaError::NotAllocated { iova, length }) }
     }
 
-    /// Number of free addresses, saturated at 2^64 - 1.
+    /// Returns the number of free addresses, saturated at 2^64 - 1.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.0.total()

@@ -34,14 +34,14 @@ impl LogLimit {
         Self { subject, state: Mutex::new(State { left: BURST, since: None, suppressed: 0 }) }
     }
 
-    /// Whether a line may be written now, by the host's clock. Logs the number of suppressed lines first.
+    /// Returns whether a line may be written now, by the host's clock. Logs the number of suppressed lines first.
     #[must_use]
     pub fn permits_now(&self) -> bool {
         static START: OnceLock<Instant> = OnceLock::new();
         self.permits(START.get_or_init(Instant::now).elapsed())
     }
 
-    /// Whether a line may be written at time `now`. Logs the number of suppressed lines first.
+    /// Returns whether a line may be written at time `now`. Logs the number of suppressed lines first.
     #[must_use]
     pub fn permits(&self, now: Duration) -> bool {
         let suppressed = match self.take(now) {

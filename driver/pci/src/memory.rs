@@ -354,7 +354,7 @@ impl SharedMemory {
         Ok(Self { mapping, start, length, watched: self.watched, pages: self.pages })
     }
 
-    /// Whether both are clones of one memory. A [`part`](Self::part) is not the same memory as the whole.
+    /// Returns whether both are clones of one memory. A [`part`](Self::part) is not the same memory as the whole.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.mapping, &other.mapping)

@@ -46,7 +46,7 @@ thread_local! {
 pub struct CountingAllocator;
 
 impl CountingAllocator {
-    /// Number of allocations and reallocations of this thread so far. Frees are not counted.
+    /// Returns the number of allocations and reallocations of this thread so far. Frees are not counted.
     #[must_use]
     pub fn allocations() -> u64 {
         ALLOCATIONS.with(Cell::get)

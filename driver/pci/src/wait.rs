@@ -166,7 +166,7 @@ impl Contention {
         Self { left: 0, last: 0 }
     }
 
-    /// Whether to sleep instead of yielding.
+    /// Returns whether to sleep instead of yielding.
     #[must_use]
     #[inline]
     pub const fn is_contended(&self) -> bool {
@@ -216,7 +216,7 @@ impl Backoff {
         self
     }
 
-    /// Whether the CPU is contended, so that each wait sleeps at once.
+    /// Returns whether the CPU is contended, so that each wait sleeps at once.
     #[must_use]
     #[inline]
     pub const fn is_contended(&self) -> bool {
@@ -323,7 +323,7 @@ impl Deadline {
         now.saturating_sub(self.began)
     }
 
-    /// Whether the wait is over at time `now` of the card's clock. The wall clock is read only if it has a limit.
+    /// Returns whether the wait is over at time `now` of the card's clock. The wall clock is read only if it has a limit.
     #[inline]
     #[must_use]
     pub fn is_over(&self, now: u64) -> bool {

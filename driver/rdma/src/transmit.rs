@@ -194,7 +194,7 @@ impl TransmitPath {
         Ok(count)
     }
 
-    /// Whether it is one of the two transfers of a slot in flight.
+    /// Returns whether it is one of the two transfers of a slot in flight.
     fn is_upload(&self, ticket: Ticket) -> bool {
         let is_of =
             |upload: &StagedSlot| matches!(upload.ticket.number().checked_sub(ticket.number()), Some(0 | 1));

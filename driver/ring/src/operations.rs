@@ -10,7 +10,7 @@ use fpga_registers::cast::{index, low32};
 pub struct Token(u64);
 
 impl Token {
-    /// Number of operations that were submitted to the ring before.
+    /// Returns the number of operations that were submitted to the ring before.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
@@ -40,7 +40,7 @@ impl<S> Operations<S> {
         Self { slots: all, mask: slots - 1, first: 0, next: 0 }
     }
 
-    /// Number of operations in the queue.
+    /// Returns the number of operations in the queue.
     #[inline]
     pub(crate) const fn len(&self) -> u32 {
         low32(self.next - self.first)
@@ -51,13 +51,13 @@ impl<S> Operations<S> {
         self.next - self.first > self.mask as u64
     }
 
-    /// Number of operations submitted so far: the number of the next one.
+    /// Returns the number of operations submitted so far: the number of the next one.
     #[inline]
     pub(crate) const fn submitted(&self) -> u64 {
         self.next
     }
 
-    /// Number of operations removed so far.
+    /// Returns the number of operations removed so far.
     #[inline]
     pub(crate) const fn ended(&self) -> u64 {
         self.first

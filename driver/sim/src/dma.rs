@@ -350,19 +350,19 @@ impl DmaMap {
         self.forget();
     }
 
-    /// Number of mapped bytes.
+    /// Returns the number of mapped bytes.
     #[must_use]
     pub const fn mapped_bytes(&self) -> u64 {
         self.mapped
     }
 
-    /// Number of refused accesses so far.
+    /// Returns the number of refused accesses so far.
     #[must_use]
     pub const fn refused(&self) -> RefusedAccesses {
         self.refused
     }
 
-    /// Number of mappings and number of memories.
+    /// Returns the number of mappings and number of memories.
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> (usize, usize) {
         (self.extents.len(), self.backings.len())

@@ -41,12 +41,12 @@ impl FramesInFlight {
         self.timed = true;
     }
 
-    /// Whether the impairments give frames a delay or a rate.
+    /// Returns whether the impairments give frames a delay or a rate.
     pub(crate) const fn is_timed(&self) -> bool {
         self.timed
     }
 
-    /// Whether frames are on the way.
+    /// Returns whether frames are on the way.
     pub(crate) fn is_busy(&self) -> bool {
         self.len() != 0
     }

@@ -48,7 +48,7 @@ impl SimNetwork {
         Self { shared, worker }
     }
 
-    /// Whether the cards work on a thread of their own.
+    /// Returns whether the cards work on a thread of their own.
     #[must_use]
     pub fn is_threaded(&self) -> bool {
         self.worker.is_some()
@@ -59,7 +59,7 @@ impl SimNetwork {
         self.lock().slots.get_mut(card).map(|slot| access(&mut slot.card))
     }
 
-    /// Number of cards.
+    /// Returns the number of cards.
     #[must_use]
     pub fn card_count(&self) -> usize {
         self.lock().slots.len()
@@ -184,7 +184,7 @@ impl SimNetwork {
         }
     }
 
-    /// Number of frames without an addressed card, of all partitions together.
+    /// Returns the number of frames without an addressed card, of all partitions together.
     #[must_use]
     pub fn undeliverable_frames(&self) -> u64 {
         self.lock().network.with_path(|path| path.undeliverable)
@@ -232,7 +232,7 @@ impl SimNetwork {
         self.lock().link.as_ref().map(Link::events)
     }
 
-    /// Number of host memory bytes that card `card` can reach.
+    /// Returns the number of host memory bytes that card `card` can reach.
     #[must_use]
     pub fn mapped_bytes(&self, card: usize) -> u64 {
         self.lock().slots.get(card).map_or(0, |slot| slot.host.map.mapped_bytes())
@@ -332,7 +332,7 @@ impl SimNetwork {
         }
     }
 
-    /// Whether time is real and other processes take part.
+    /// Returns whether time is real and other processes take part.
     pub(crate) fn is_linked(&self) -> bool {
         let state = self.lock();
         state.epoch.is_some() && state.link.is_some()
@@ -378,7 +378,7 @@ impl SimNetwork {
         }
     }
 
-    /// Whether time is the system's: the network has a thread of its own, or shares its time with other processes.
+    /// Returns whether time is the system's: the network has a thread of its own, or shares its time with other processes.
     pub(crate) fn is_real_time(&self) -> bool {
         self.is_threaded() || self.shared.is_linked
     }

@@ -76,7 +76,7 @@ impl Signals {
         *self = Self::default();
     }
 
-    /// Whether an event descriptor is assigned.
+    /// Returns whether an event descriptor is assigned.
     pub(crate) fn is_assigned(&mut self, kind: Kind) -> bool {
         self.of(kind).iter().any(|vector| vector.trigger.is_some())
     }

@@ -149,7 +149,7 @@ impl WorkerState {
         }
     }
 
-    /// Number of writes posted to all cards so far.
+    /// Returns the number of writes posted to all cards so far.
     fn tickets(&self) -> u64 {
         self.mailboxes.iter().map(|mailbox| mailbox.posted.tickets()).sum()
     }
@@ -184,7 +184,7 @@ impl WorkerState {
         }
     }
 
-    /// Number of times that the worker had nothing to do. Call with the lock held.
+    /// Returns the number of times that the worker had nothing to do. Call with the lock held.
     pub(crate) fn idle_count(&self) -> u64 {
         self.gate.idle_count()
     }

@@ -33,7 +33,7 @@ fn limited<T>(resource: Resource, current: u64, act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Number of bytes that a write of the card changes in a client's file that ends at twice the file size limit.
+/// Returns the number of bytes that a write of the card changes in a client's file that ends at twice the file size limit.
 fn write_across_size_limit() {
     let client = file(2 * LIMIT, false);
     let mut map = DmaMap::default();

@@ -159,7 +159,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether the engine was told to stop and no call has found it idle since.
+    /// Returns whether the engine was told to stop and no call has found it idle since.
     pub(crate) const fn is_stopping(&self) -> bool {
         self.stopping.is_some()
     }

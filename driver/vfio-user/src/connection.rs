@@ -91,7 +91,7 @@ impl MessageBuffers {
         self.outstanding.retain(|request| request.id != id);
     }
 
-    /// Whether no further requests are sent before a late reply arrives.
+    /// Returns whether no further requests are sent before a late reply arrives.
     fn has_many_late(&self) -> bool {
         self.outstanding.iter().filter(|request| request.is_late).count() >= MAX_LATE
     }
@@ -104,7 +104,7 @@ impl MessageBuffers {
     }
 }
 
-/// Whether the effect of a request is known without its reply.
+/// Returns whether the effect of a request is known without its reply.
 fn is_access(command: Command) -> bool {
     matches!(command, Command::REGION_READ | Command::REGION_WRITE)
 }

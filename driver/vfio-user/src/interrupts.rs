@@ -71,7 +71,7 @@ impl Interrupts {
         Ok(Self { used, max_fds: max_fds.max(1), on: Mutex::new(false), armed, events })
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub(super) fn vectors(&self) -> u32 {
         self.used.map_or(0, |(_, count)| count)
     }

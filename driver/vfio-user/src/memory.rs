@@ -18,12 +18,12 @@ struct Mapping {
 }
 
 impl Mapped {
-    /// Number of mappings.
+    /// Returns the number of mappings.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether any part of the `length` bytes from `address` is mapped.
+    /// Returns whether any part of the `length` bytes from `address` is mapped.
     pub(super) fn overlaps(&self, address: u64, length: u64) -> bool {
         let Some(last) = length.checked_sub(1).and_then(|last| address.checked_add(last)) else {
             return true;
@@ -39,12 +39,12 @@ impl Mapped {
         self.0.insert(address, Mapping { memory, access });
     }
 
-    /// Whether a mapping with exactly this range exists.
+    /// Returns whether a mapping with exactly this range exists.
     pub(super) fn contains(&self, address: u64, length: u64) -> bool {
         self.0.get(&address).is_some_and(|mapping| mapping.memory.len() as u64 == length)
     }
 
-    /// Whether the memory that begins at `address` can be accessed only through this process.
+    /// Returns whether the memory that begins at `address` can be accessed only through this process.
     pub(super) fn is_message_only(&self, address: u64) -> bool {
         self.0.get(&address).is_some_and(|mapping| mapping.memory.file().is_none())
     }

@@ -291,7 +291,7 @@ impl Connection {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Whether the peer has closed the connection, also while messages of it have not been received.
+    /// Returns whether the peer has closed the connection, also while messages of it have not been received.
     ///
     /// # Errors
     /// [`SocketError::System`].
@@ -300,7 +300,7 @@ impl Connection {
         self.poll(PollFlags::empty(), &Timespec::default())
     }
 
-    /// Whether a message, or the end of the connection, can be received now.
+    /// Returns whether a message, or the end of the connection, can be received now.
     ///
     /// # Errors
     /// [`SocketError::System`].

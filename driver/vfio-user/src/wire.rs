@@ -233,7 +233,7 @@ impl Header {
         Ok(Self { id: u16::from_ne_bytes([i0, i1]), command, size, kind })
     }
 
-    /// Number of bytes that follow the header.
+    /// Returns the number of bytes that follow the header.
     #[must_use]
     pub const fn body_length(&self) -> usize {
         (self.size as usize).saturating_sub(HEADER_LENGTH)

@@ -63,7 +63,7 @@ fn too_deep(text: &str) -> Option<(usize, usize)> {
     None
 }
 
-/// Whether a text expands to more than `limit` values, or repeats more than `serde_yaml` accepts.
+/// Returns whether a text expands to more than `limit` values, or repeats more than `serde_yaml` accepts.
 fn aliases_exceed(text: &str, limit: u64) -> bool {
     let left = Cell::new(limit);
     let counted = Count { left: &left }.deserialize(serde_yaml::Deserializer::from_str(text));

@@ -133,7 +133,7 @@ impl<'a> Sources<'a> {
         first..first + self.file.blocks.get(block).map_or(0, |block| block.registers.len())
     }
 
-    /// Number of a register's block, and its number in that block.
+    /// Returns the number of a register's block, and its number in that block.
     fn place(&self, source: usize) -> (usize, usize) {
         // A block without registers of its own begins where the next one does.
         let block = self.first.partition_point(|first| *first <= source).saturating_sub(1);
@@ -265,7 +265,7 @@ fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -
     Ok(())
 }
 
-/// Number of an item of a file, which is too short for more than 2^32 of them.
+/// Returns the number of an item of a file, which is too short for more than 2^32 of them.
 fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

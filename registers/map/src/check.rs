@@ -35,7 +35,7 @@ pub(crate) fn key(name: &str) -> Step {
 }
 
 impl Register {
-    /// Number of elements: 1 if it is not an array.
+    /// Returns the number of elements: 1 if it is not an array.
     #[must_use]
     pub fn elements(&self) -> u32 {
         self.count.unwrap_or(1)

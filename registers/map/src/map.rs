@@ -163,7 +163,7 @@ impl RegisterMap {
         self.values.get(index)
     }
 
-    /// Whether reading the register has a side effect, because it is clear-on-read or one of its fields is.
+    /// Returns whether reading the register has a side effect, because it is clear-on-read or one of its fields is.
     #[must_use]
     pub fn read_has_side_effect(&self, register: &MapRegister) -> bool {
         register.access.read_has_side_effect()

@@ -7,7 +7,7 @@ const MAX_NAME_LENGTH: usize = 64;
 /// Maximum number of suggested names.
 const MAX_SUGGESTIONS: usize = 3;
 
-/// Whether a text is a valid name: ASCII letters, digits and underscores, a letter first.
+/// Returns whether a text is a valid name: ASCII letters, digits and underscores, a letter first.
 pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME_LENGTH
         && text.starts_with(|first: char| first.is_ascii_alphabetic())

@@ -181,7 +181,7 @@ impl Bits {
         self.low
     }
 
-    /// Number of bits, 1 to 32.
+    /// Returns the number of bits, 1 to 32.
     #[must_use]
     pub const fn width(self) -> u8 {
         self.high - self.low + 1

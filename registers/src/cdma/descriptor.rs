@@ -35,7 +35,7 @@ impl SgStatus {
     pub const ERRORS: Self =
         Self::new().with_dma_internal_error(true).with_dma_slave_error(true).with_dma_decode_error(true);
 
-    /// Whether any error bit is set.
+    /// Returns whether any error bit is set.
     #[must_use]
     pub const fn has_error(self) -> bool {
         self.into_bits() & Self::ERRORS.into_bits() != 0

@@ -144,7 +144,7 @@ impl Cdmasr {
     /// Bits that are cleared by writing ones.
     pub const INTERRUPTS: Self = Self::new().with_ioc_irq(true).with_delay_irq(true).with_error_irq(true);
 
-    /// Whether any error bit is set. The engine has halted, and only a reset clears it.
+    /// Returns whether any error bit is set. The engine has halted, and only a reset clears it.
     #[must_use]
     pub const fn has_error(self) -> bool {
         self.into_bits() & Self::ERRORS.into_bits() != 0

@@ -385,7 +385,7 @@ impl ChannelStatus {
         Self::from_bits(mask)
     }
 
-    /// Whether any error bit of a channel of this direction is set.
+    /// Returns whether any error bit of a channel of this direction is set.
     #[must_use]
     pub const fn has_error(self, direction: Direction) -> bool {
         self.into_bits() & Self::error_mask(direction).into_bits() != 0

@@ -41,7 +41,7 @@ register_value! {
 }
 
 impl DescriptorControl {
-    /// Whether the engine would accept the descriptor.
+    /// Returns whether the engine would accept the descriptor.
     #[must_use]
     pub const fn has_magic(self) -> bool {
         self.magic() == MAGIC
@@ -210,7 +210,7 @@ impl Descriptor {
     }
 }
 
-/// Number of the `available` descriptors, contiguous in memory from `first`, that the engine may fetch as one block.
+/// Returns the number of the `available` descriptors, contiguous in memory from `first`, that the engine may fetch as one block.
 ///
 /// At most [`MAX_BLOCK`], and none beyond the next 4 KiB boundary. At least one if any is available and `first` is aligned to 32.
 #[must_use]

@@ -221,7 +221,7 @@ impl Identifier {
             .with_version(Self::VERSION_LATEST)
     }
 
-    /// Whether this is the identifier of `target`, for any channel and version.
+    /// Returns whether this is the identifier of `target`, for any channel and version.
     #[must_use]
     pub const fn is(self, target: Target) -> bool {
         self.subsystem() == Self::SUBSYSTEM && self.target() == target.code()

@@ -74,7 +74,7 @@ impl StreamWriteback {
         Self { status: StreamWritebackStatus::from_bits(words[0]), length: words[1] }
     }
 
-    /// Whether the engine has written here since the memory was zeroed.
+    /// Returns whether the engine has written here since the memory was zeroed.
     #[must_use]
     pub const fn has_magic(&self) -> bool {
         self.status.magic() == STREAM_MAGIC

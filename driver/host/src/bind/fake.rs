@@ -110,7 +110,7 @@ impl<'a> FakeKernel<'a> {
         let _ = self.tree.remove("dev/vfio/14");
     }
 
-    /// Whether the driver is loaded and matches: by `driver_override` if it is set, else by the function's ids.
+    /// Returns whether the driver is loaded and matches: by `driver_override` if it is set, else by the function's ids.
     fn matches(&self, driver: &str) -> bool {
         let loaded = self.tree.root().join("sys/bus/pci/drivers").join(driver).exists();
         let named = self.only();

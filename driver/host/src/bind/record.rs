@@ -151,7 +151,7 @@ fn parse(text: &str) -> Result<Record, &'static str> {
     if complete == [true; 2] { Ok(record) } else { Err("a line is missing") }
 }
 
-/// Whether a text is a valid name: names become parts of paths.
+/// Returns whether a text is a valid name: names become parts of paths.
 fn is_name(text: &str) -> bool {
     text.len() <= 255
         && !matches!(text, "." | "..")

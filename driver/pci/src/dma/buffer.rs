@@ -189,7 +189,7 @@ impl RegisteredMemory {
         Self { start, length, iova, access, allocation: Arc::new(allocation) }
     }
 
-    /// Whether it was allocated from or mapped by `pool`; see [`DmaBuffer::is_from`].
+    /// Returns whether it was allocated from or mapped by `pool`; see [`DmaBuffer::is_from`].
     #[must_use]
     #[inline]
     pub fn is_from(&self, pool: &super::DmaPool) -> bool {

@@ -48,13 +48,13 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// Whether the connection is closed, so that every later request fails, too.
+    /// Returns whether the connection is closed, so that every later request fails, too.
     #[must_use]
     pub const fn is_disconnected(&self) -> bool {
         matches!(self, Self::ConnectionLost { .. } | Self::Disconnected { .. })
     }
 
-    /// Whether the server has not answered in time, with the connection still open or closed for it.
+    /// Returns whether the server has not answered in time, with the connection still open or closed for it.
     #[must_use]
     pub const fn is_timed_out(&self) -> bool {
         matches!(
@@ -65,7 +65,7 @@ impl ServerError {
         )
     }
 
-    /// Whether the server closed the connection: it has exited, or it no longer serves this client.
+    /// Returns whether the server closed the connection: it has exited, or it no longer serves this client.
     #[must_use]
     pub const fn is_closed_by_server(&self) -> bool {
         matches!(

@@ -51,7 +51,7 @@ impl<'a> SharedSlice<'a> {
         self.0.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {

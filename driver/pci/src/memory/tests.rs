@@ -292,7 +292,7 @@ fn memory_two_threads_see_whole_words_in_order() {
     assert_eq!(memory.load_u32(512), Ok(u32::try_from(ROUNDS).unwrap()));
 }
 
-/// Whether some round wrote this word: multiplication by an odd number is invertible.
+/// Returns whether some round wrote this word: multiplication by an odd number is invertible.
 fn possible(word: u64, rounds: u64) -> bool {
     // Newton's iteration for the inverse modulo 2^64; each step doubles the bits that are right.
     let odd = 0x0101_0101_0101_0101_u64;

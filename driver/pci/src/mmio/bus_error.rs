@@ -117,7 +117,7 @@ impl AreaGuard {
         self.0.generation.load(Ordering::Relaxed)
     }
 
-    /// Whether an access has raised a bus error, this thread's last one included.
+    /// Returns whether an access has raised a bus error, this thread's last one included.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         // The preceding access may have read the page that the handler put there, and must not be moved behind this check. The handler
@@ -175,7 +175,7 @@ impl WatchedArea {
         self.sequence.store((sequence | 1).wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether `address` is in the range. An entry that is being changed is not one that a thread accesses.
+    /// Returns whether `address` is in the range. An entry that is being changed is not one that a thread accesses.
     fn contains(&self, address: usize) -> bool {
         let before = self.sequence.load(Ordering::Acquire);
         let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
@@ -246,7 +246,7 @@ impl HandlerState {
     }
 }
 
-/// Whether the handler of [`catch_bus_errors`] is in force.
+/// Returns whether the handler of [`catch_bus_errors`] is in force.
 #[must_use]
 pub fn bus_errors_caught() -> bool {
     INSTALLED.is_done()

@@ -169,7 +169,7 @@ impl Fake {
         VfioBackend::open_on(kernel, ADDRESS.parse().unwrap(), options)
     }
 
-    /// Number of files that this kernel handed out and that are still open.
+    /// Returns the number of files that this kernel handed out and that are still open.
     pub(super) fn open_files(&self) -> usize {
         let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
         let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
@@ -177,7 +177,7 @@ impl Fake {
         targets.filter(|target| target.to_string_lossy().starts_with(&marker)).count() + self.devices_open()
     }
 
-    /// Number of open device files. The device file is opened again through procfs, so it is recognised by its inode.
+    /// Returns the number of open device files. The device file is opened again through procfs, so it is recognised by its inode.
     fn devices_open(&self) -> usize {
         let own = rustix::fs::fstat(&self.device).unwrap();
         let own = (own.st_ino, own.st_dev);

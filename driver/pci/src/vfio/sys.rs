@@ -126,7 +126,7 @@ impl<'a> Calls<'a> {
         Ok(reply.0)
     }
 
-    /// Whether the group can be used: no member is bound to a driver that would do DMA for the kernel.
+    /// Returns whether the group can be used: no member is bound to a driver that would do DMA for the kernel.
     pub(super) fn group_is_viable(self) -> Result<bool, OsError> {
         let mut status = Block::of::<vfio_group_status>();
         self.request_without_addresses(Request::GroupStatus, &mut status)?;

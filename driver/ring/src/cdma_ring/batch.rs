@@ -239,13 +239,13 @@ impl<T> Ring<T> {
         Err(ProgressFault::NotPosted { address: current })
     }
 
-    /// Whether `current` names the first descriptor after all posted ones: the position of an engine that ran past its tail.
+    /// Returns whether `current` names the first descriptor after all posted ones: the position of an engine that ran past its tail.
     #[must_use]
     pub fn is_past_tail(&self, current: CardAddr) -> bool {
         self.distance(current) == Some(self.posted - self.completed)
     }
 
-    /// Whether `current` names the last posted descriptor.
+    /// Returns whether `current` names the last posted descriptor.
     #[must_use]
     pub fn is_tail(&self, current: CardAddr) -> bool {
         self.posted != self.completed && self.tail() == current
@@ -257,7 +257,7 @@ impl<T> Ring<T> {
         self.completed_to(self.posted)
     }
 
-    /// Number of entries from the oldest descriptor that is not complete to `address`.
+    /// Returns the number of entries from the oldest descriptor that is not complete to `address`.
     fn distance(&self, address: CardAddr) -> Option<u64> {
         let offset = address.get().checked_sub(self.config.base.get())?;
         if !offset.is_multiple_of(ENTRY_BYTES) || offset >= self.config.bytes() {

@@ -151,55 +151,55 @@ impl<T> Ring<T> {
         &self.config
     }
 
-    /// Number of descriptors that can still be queued. One entry of the ring is never used.
+    /// Returns the number of descriptors that can still be queued. One entry of the ring is never used.
     #[must_use]
     pub const fn free_entries(&self) -> u32 {
         self.entry_mask - low32(self.staged - self.freed)
     }
 
-    /// Number of operations submitted since the ring was created: the number of the next one.
+    /// Returns the number of operations submitted since the ring was created: the number of the next one.
     #[must_use]
     pub const fn submitted(&self) -> u64 {
         self.operations.submitted()
     }
 
-    /// Number of operations returned since the ring was created.
+    /// Returns the number of operations returned since the ring was created.
     #[must_use]
     pub const fn ended(&self) -> u64 {
         self.operations.ended()
     }
 
-    /// Number of operations submitted and not yet returned.
+    /// Returns the number of operations submitted and not yet returned.
     #[must_use]
     pub const fn operations(&self) -> u32 {
         self.operations.len()
     }
 
-    /// Number of descriptors that the engine has finished or that were drained, since the ring was created.
+    /// Returns the number of descriptors that the engine has finished or that were drained, since the ring was created.
     #[must_use]
     pub const fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// Number of descriptors that were posted to the engine and are not finished.
+    /// Returns the number of descriptors that were posted to the engine and are not finished.
     #[must_use]
     pub const fn outstanding(&self) -> u32 {
         low32(self.posted - self.completed)
     }
 
-    /// Whether descriptors are queued that are not in card memory yet.
+    /// Returns whether descriptors are queued that are not in card memory yet.
     #[must_use]
     pub const fn has_queued(&self) -> bool {
         self.staged != self.published
     }
 
-    /// Whether a batch is published and not posted.
+    /// Returns whether a batch is published and not posted.
     #[must_use]
     pub const fn has_published(&self) -> bool {
         self.published != self.posted
     }
 
-    /// Whether a [`ProgressFault`] has occurred: nothing more is accepted until [`Ring::drain`] has emptied the ring.
+    /// Returns whether a [`ProgressFault`] has occurred: nothing more is accepted until [`Ring::drain`] has emptied the ring.
     #[must_use]
     pub const fn is_faulted(&self) -> bool {
         self.faulted
@@ -231,7 +231,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Whether the ring would accept these segments now, apart from their alignment.
+    /// Returns whether the ring would accept these segments now, apart from their alignment.
     ///
     /// # Errors
     /// Same as [`submit`](Self::submit).

@@ -232,7 +232,7 @@ impl<T> Ring<T> {
         &self.config
     }
 
-    /// Number of descriptors that can still be queued.
+    /// Returns the number of descriptors that can still be queued.
     #[must_use]
     pub const fn free_entries(&self) -> u32 {
         self.config.entries - low32(self.staged - self.freed)
@@ -244,35 +244,35 @@ impl<T> Ring<T> {
         low32(self.staged) & self.entry_mask
     }
 
-    /// Number of operations submitted and not yet returned.
+    /// Returns the number of operations submitted and not yet returned.
     #[must_use]
     #[inline]
     pub const fn operations(&self) -> u32 {
         self.operations.len()
     }
 
-    /// Number of operations submitted since the ring was created: the number of the next one.
+    /// Returns the number of operations submitted since the ring was created: the number of the next one.
     #[must_use]
     #[inline]
     pub const fn submitted(&self) -> u64 {
         self.operations.submitted()
     }
 
-    /// Number of operations returned since the ring was created; those below this number have ended.
+    /// Returns the number of operations returned since the ring was created; those below this number have ended.
     #[must_use]
     #[inline]
     pub const fn ended(&self) -> u64 {
         self.operations.ended()
     }
 
-    /// Whether descriptors are posted that have not been reported as complete.
+    /// Returns whether descriptors are posted that have not been reported as complete.
     #[must_use]
     #[inline]
     pub const fn is_running(&self) -> bool {
         self.completed != self.run_end
     }
 
-    /// Whether a run of a circular ring is in progress: the engine may be active although nothing is posted.
+    /// Returns whether a run of a circular ring is in progress: the engine may be active although nothing is posted.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.open
@@ -284,14 +284,14 @@ impl<T> Ring<T> {
         low32(self.run_end - self.run_start)
     }
 
-    /// Whether descriptors are queued that are not posted yet.
+    /// Returns whether descriptors are queued that are not posted yet.
     #[must_use]
     #[inline]
     pub const fn has_queued(&self) -> bool {
         self.staged != self.run_end
     }
 
-    /// Whether a [`CountFault`] has occurred: nothing more is accepted until [`Ring::drain`] has emptied the ring.
+    /// Returns whether a [`CountFault`] has occurred: nothing more is accepted until [`Ring::drain`] has emptied the ring.
     #[must_use]
     pub const fn is_faulted(&self) -> bool {
         self.faulted

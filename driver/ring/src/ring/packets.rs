@@ -154,26 +154,26 @@ impl Packets {
         self.first
     }
 
-    /// Number of descriptors that were read.
+    /// Returns the number of descriptors that were read.
     #[must_use]
     #[inline]
     pub const fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Whether everything up to the next end of packet is discarded.
+    /// Returns whether everything up to the next end of packet is discarded.
     #[must_use]
     pub const fn is_discarding(&self) -> bool {
         self.discarding
     }
 
-    /// Number of discarded bytes.
+    /// Returns the number of discarded bytes.
     #[must_use]
     pub const fn discarded(&self) -> u64 {
         self.discarded
     }
 
-    /// Number of bytes in descriptor `count`, which belongs to a returned packet.
+    /// Returns the number of bytes in descriptor `count`, which belongs to a returned packet.
     #[must_use]
     #[inline]
     pub fn length(&self, count: u64) -> u32 {

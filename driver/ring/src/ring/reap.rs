@@ -57,7 +57,7 @@ impl<T> Ring<T> {
         Ok(step)
     }
 
-    /// Number of descriptors that `count` adds to `from`.
+    /// Returns the number of descriptors that `count` adds to `from`.
     #[inline]
     fn take(&mut self, count: u32, from: u64) -> Result<u32, CountFault> {
         let known = low32(from - self.run_start) & COUNT_MASK;

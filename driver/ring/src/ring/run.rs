@@ -347,7 +347,7 @@ pub(super) fn templates(config: &RingConfig) -> Box<[u64]> {
         .collect()
 }
 
-/// Number of descriptors of `first..end` after the first; blocks hold at most 64.
+/// Returns the number of descriptors of `first..end` after the first; blocks hold at most 64.
 fn extra(first: u64, end: u64) -> u8 {
     u8::try_from(end.saturating_sub(first).saturating_sub(1))
         .debug_expect("a block has at most 64 descriptors")

@@ -286,7 +286,7 @@ impl Card {
         self.take_frame_at(self.now).map(|(frame, _)| frame)
     }
 
-    /// Whether frames wait for the network port.
+    /// Returns whether frames wait for the network port.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         self.ni.has_frames()
@@ -317,7 +317,7 @@ impl Card {
         self.ni.recycle_frame(frame);
     }
 
-    /// Whether [`Self::expect_frame`] has an effect.
+    /// Returns whether [`Self::expect_frame`] has an effect.
     #[must_use]
     pub fn expects_frames(&self) -> bool {
         self.ni.prefetches()
@@ -565,12 +565,12 @@ fn in_block(at: u32, offset: u32, size: u32) -> bool {
     (offset..offset.saturating_add(size)).contains(&at)
 }
 
-/// Number of accesses of `length` bytes: one per started 8 bytes, the widest single access of a CPU.
+/// Returns the number of accesses of `length` bytes: one per started 8 bytes, the widest single access of a CPU.
 fn access_count(length: usize) -> u64 {
     (length as u64).div_ceil(8).max(1)
 }
 
-/// Whether the payload of `frame` comes from card memory: a packet of a message. Segments come from transmit windows.
+/// Returns whether the payload of `frame` comes from card memory: a packet of a message. Segments come from transmit windows.
 fn is_from_memory(frame: &[u8]) -> bool {
     let kind = frame.get(contract::layout::common::KIND).and_then(|kind| PacketKind::try_from(*kind).ok());
     matches!(kind, Some(PacketKind::MessageData | PacketKind::MessageStart))

@@ -74,7 +74,7 @@ impl CopyEngine {
         self.cdma.interrupt_line()
     }
 
-    /// Whether the engine works, or a timer of it runs.
+    /// Returns whether the engine works, or a timer of it runs.
     #[must_use]
     pub fn is_busy(&self, now: Nanos) -> bool {
         !self.cdma.is_idle(now) || self.cdma.deadline().is_some()

@@ -154,7 +154,7 @@ pub trait Design: fmt::Debug + Send + Sync {
 
 /// Program at the other side of the BARs.
 pub trait Requester: fmt::Debug + Send + Sync {
-    /// Whether it has gone: it receives no results of its accesses.
+    /// Returns whether it has gone: it receives no results of its accesses.
     fn has_gone(&self) -> bool;
 }
 
@@ -204,7 +204,7 @@ impl DesignAccess {
         Some(Self { design, target })
     }
 
-    /// Whether a read may wait long ([`Design::has_slow_reads`]).
+    /// Returns whether a read may wait long ([`Design::has_slow_reads`]).
     #[must_use]
     pub fn has_slow_reads(&self) -> bool {
         self.design.has_slow_reads()

@@ -185,13 +185,13 @@ impl FaultLog {
         self.entries.get(index)
     }
 
-    /// Number of kept entries.
+    /// Returns the number of kept entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether no entry is kept.
+    /// Returns whether no entry is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

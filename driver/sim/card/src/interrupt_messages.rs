@@ -120,7 +120,7 @@ impl InterruptMessages {
         self.held.iter().map(|(due, _)| *due).min()
     }
 
-    /// Whether [`deliver`](Self::deliver) has something to do.
+    /// Returns whether [`deliver`](Self::deliver) has something to do.
     #[inline]
     pub(crate) const fn is_waiting(&self) -> bool {
         self.waiting

@@ -307,7 +307,7 @@ impl Pacer {
         }
     }
 
-    /// Whether the network port can take a frame.
+    /// Returns whether the network port can take a frame.
     pub(crate) fn is_port_free(&self, now: Nanos) -> bool {
         !self.is_on || self.port_free() <= now
     }

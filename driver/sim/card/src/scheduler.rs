@@ -82,7 +82,7 @@ impl EngineScheduler {
         }
     }
 
-    /// Whether another engine than that of the last turn has recently moved little data: its next request shall not wait long.
+    /// Returns whether another engine than that of the last turn has recently moved little data: its next request shall not wait long.
     pub(crate) const fn has_small_requests(&self) -> bool {
         self.since_small < SHORT_TURNS && self.small != self.last
     }
@@ -118,7 +118,7 @@ impl EngineScheduler {
         self.paced_until = self.paced_until.min(end);
     }
 
-    /// Whether no engine has work at `now`.
+    /// Returns whether no engine has work at `now`.
     pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
         self.awake == 0 && self.alarm > now && self.paced_until > now
     }

@@ -93,7 +93,7 @@ impl FastPathMemory<'_> {
         usize::try_from(at.wrapping_sub(self.base)).ok()
     }
 
-    /// Number of bytes from card address `at` to the end of its page; `None` outside memory.
+    /// Returns the number of bytes from card address `at` to the end of its page; `None` outside memory.
     #[inline]
     pub(crate) fn to_page_end(&self, at: u64) -> Option<u32> {
         let (page, start) = self.place(at)?;
@@ -183,12 +183,12 @@ impl CardSpace {
         (self.design, self.is_beyond) = (Some(design), is_beyond);
     }
 
-    /// Whether memory and windows are there beside the design.
+    /// Returns whether memory and windows are there beside the design.
     pub(crate) const fn is_design_beyond(&self) -> bool {
         self.is_beyond
     }
 
-    /// Whether the design answers at `at`.
+    /// Returns whether the design answers at `at`.
     pub(crate) fn is_of_design(&self, at: u64) -> bool {
         self.design.is_some() && (!self.is_beyond || self.own_place(at).is_err())
     }
@@ -222,7 +222,7 @@ impl CardSpace {
         self.windows.get(index).map(Vec::as_slice)
     }
 
-    /// Whether the whole range is in card memory (not in a transmit window).
+    /// Returns whether the whole range is in card memory (not in a transmit window).
     pub(crate) fn is_memory(&self, at: CardAddr, length: u64) -> bool {
         match at.get().checked_sub(self.base) {
             Some(offset) => offset <= self.memory.size() && length <= self.memory.size() - offset,

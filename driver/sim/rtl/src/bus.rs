@@ -195,12 +195,12 @@ impl Bus {
         }
     }
 
-    /// Whether an access waits to be admitted.
+    /// Returns whether an access waits to be admitted.
     pub(crate) fn has_unadmitted(&self) -> bool {
         self.accesses.iter().any(|pending| !pending.is_admitted)
     }
 
-    /// Whether an admitted access has no result yet.
+    /// Returns whether an admitted access has no result yet.
     pub(crate) fn is_active(&self) -> bool {
         self.accesses.iter().any(|pending| pending.is_admitted && !pending.is_over())
     }
@@ -216,7 +216,7 @@ impl Bus {
         open.map(|pending| (pending.access.unit, pending.access.at.get(), pending.is_write))
     }
 
-    /// Whether a write (read) command can be issued.
+    /// Returns whether a write (read) command can be issued.
     pub(crate) fn has_command(&self, is_write: bool) -> bool {
         let issued = if is_write { &self.writes } else { &self.reads };
         issued.len() < OUTSTANDING
@@ -260,7 +260,7 @@ impl Bus {
         Some(Command { id: issued.id, at, beats, is_fixed, size: size.trailing_zeros() })
     }
 
-    /// Whether a data beat of an issued write waits.
+    /// Returns whether a data beat of an issued write waits.
     pub(crate) fn has_data(&self) -> bool {
         !self.data.is_empty()
     }

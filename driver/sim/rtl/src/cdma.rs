@@ -27,7 +27,7 @@ const REPORT_AFTER: u64 = 1_000_000;
 static BUSY: AtomicU32 = AtomicU32::new(0);
 static INSTANCES: Mutex<Vec<Arc<Mutex<CdmaSimulation>>>> = Mutex::new(Vec::new());
 
-/// Whether an engine works.
+/// Returns whether an engine works.
 pub(crate) fn is_any_busy() -> bool {
     BUSY.load(Ordering::Relaxed) != 0
 }

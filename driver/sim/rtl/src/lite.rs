@@ -102,7 +102,7 @@ impl Lite {
         self.queue.iter().any(|queued| queued.since.is_none())
     }
 
-    /// Whether an admitted access is not over.
+    /// Returns whether an admitted access is not over.
     pub(crate) fn is_active(&self) -> bool {
         self.queue.iter().any(|queued| queued.since.is_some())
     }
@@ -134,7 +134,7 @@ impl Lite {
         any
     }
 
-    /// Whether an access can go to the bus.
+    /// Returns whether an access can go to the bus.
     pub(crate) fn has_access(&self) -> bool {
         !self.is_on_bus && self.is_active()
     }

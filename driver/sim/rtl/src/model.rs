@@ -219,7 +219,7 @@ pub fn use_compiler_cache(verilator: &mut Command) {
     }
 }
 
-/// Whether the model in `folder` can write a waveform.
+/// Returns whether the model in `folder` can write a waveform.
 #[must_use]
 pub fn is_traced(folder: &Path) -> bool {
     folder.join(TRACED).exists()

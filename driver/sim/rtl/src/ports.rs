@@ -132,7 +132,7 @@ impl Ports {
         self.read_timeout.load(Ordering::Relaxed)
     }
 
-    /// Whether a read of the host that `began` then, `cycles` ago, has waited long enough.
+    /// Returns whether a read of the host that `began` then, `cycles` ago, has waited long enough.
     fn is_overdue(&self, cycles: u64, began: Instant) -> bool {
         let is_slow = self.is_default_limit && cycles >= MIN_READ_CYCLES && began.elapsed() >= READ_WALL_TIME;
         is_slow || cycles >= self.read_limit()
@@ -329,18 +329,18 @@ impl Ports {
         lock(&self.state).cycle
     }
 
-    /// Whether the last cycle had nothing to do.
+    /// Returns whether the last cycle had nothing to do.
     pub(crate) fn is_resting(&self) -> bool {
         self.is_resting.load(Ordering::Relaxed)
     }
 
-    /// Whether the batch has lasted for [`ADMIT_EVERY`] cycles: other instances do not wait for its end.
+    /// Returns whether the batch has lasted for [`ADMIT_EVERY`] cycles: other instances do not wait for its end.
     pub(crate) fn is_batch_long(&self) -> bool {
         let state = lock(&self.state);
         state.cycle - state.began >= ADMIT_EVERY
     }
 
-    /// Whether the simulator's thread has something to do.
+    /// Returns whether the simulator's thread has something to do.
     pub(crate) fn has_work(&self) -> bool {
         let state = lock(&self.state);
         state.is_ended
@@ -350,7 +350,7 @@ impl Ports {
             || state.has_unadmitted()
     }
 
-    /// Whether the simulation ends.
+    /// Returns whether the simulation ends.
     pub(crate) fn has_ended(&self) -> bool {
         lock(&self.state).is_ended
     }

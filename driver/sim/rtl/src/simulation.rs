@@ -191,7 +191,7 @@ impl Simulation {
         self.ports.loaded(unit, taken == Some(true));
     }
 
-    /// Number of enabled MSI messages when the batch began: 0, or a power of two.
+    /// Returns the number of enabled MSI messages when the batch began: 0, or a power of two.
     pub(crate) fn msi_messages(&self) -> u16 {
         self.msi_messages.load(Ordering::Relaxed)
     }

@@ -108,7 +108,7 @@ impl StreamPorts {
         Ok(())
     }
 
-    /// Whether a beat can be offered to the design.
+    /// Returns whether a beat can be offered to the design.
     pub(crate) fn has_beat(&self) -> bool {
         let is_whole = self.sending.len() >= self.width;
         self.is_send_admitted && (is_whole || self.ends && !self.sending.is_empty())
@@ -242,13 +242,13 @@ impl StreamPorts {
         self.is_sending && !self.is_send_admitted || self.wanted > 0 && !self.is_want_admitted
     }
 
-    /// Whether simulated time has to advance: beats for the design, or bytes that the card has not been told of.
+    /// Returns whether simulated time has to advance: beats for the design, or bytes that the card has not been told of.
     pub(crate) fn is_active(&self) -> bool {
         let waits = self.is_want_admitted && self.wanted > 0 && !self.is_told && !self.held.is_empty();
         self.has_beat() || self.is_offered || self.has_news || waits
     }
 
-    /// Whether a beat waits for the design's TREADY.
+    /// Returns whether a beat waits for the design's TREADY.
     pub(crate) const fn is_stalled(&self) -> bool {
         self.is_offered
     }

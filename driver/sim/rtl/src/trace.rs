@@ -121,7 +121,7 @@ pub(crate) struct TraceOptions {
 }
 
 impl TraceOptions {
-    /// Whether the waveform is a part of the simulation.
+    /// Returns whether the waveform is a part of the simulation.
     pub(crate) const fn is_partial(&self) -> bool {
         self.from.is_some() || self.until.is_some() || self.after.is_some()
     }

@@ -43,7 +43,7 @@ impl fmt::Display for WrongWidth {
 }
 
 impl WrongWidth {
-    /// Whether data or responses are lost.
+    /// Returns whether data or responses are lost.
     pub(crate) fn is_vital(&self) -> bool {
         VITAL.iter().any(|part| self.port.contains(part))
     }

@@ -73,7 +73,7 @@ fn model_opens_by_name(model: &Path) {
     assert_eq!(simulations(), 0);
 }
 
-/// Number of child processes of this one that run `program`.
+/// Returns the number of child processes of this one that run `program`.
 fn children(program: &Path) -> usize {
     let own = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

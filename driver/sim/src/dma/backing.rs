@@ -43,7 +43,7 @@ pub trait RemoteMemory: fmt::Debug + Send + Sync {
     /// Begins a unit of the card's work.
     fn begin_unit(&self) {}
 
-    /// Whether the owner has used the time budget of this unit, so that the unit should end.
+    /// Returns whether the owner has used the time budget of this unit, so that the unit should end.
     fn is_budget_used(&self) -> bool {
         false
     }
@@ -300,7 +300,7 @@ impl Backings {
         }
     }
 
-    /// Number of memories in use.
+    /// Returns the number of memories in use.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -350,7 +350,7 @@ impl Backings {
 }
 
 impl Slot {
-    /// Whether the file or mapping contains the bytes up to `end`.
+    /// Returns whether the file or mapping contains the bytes up to `end`.
     fn reaches(&self, end: u64) -> bool {
         match &self.backing {
             Backing::Mapped(memory) => end <= memory.len() as u64,
@@ -361,7 +361,7 @@ impl Slot {
     }
 }
 
-/// Whether a file is in hugetlbfs, which does not support write(2) (the kernel's
+/// Returns whether a file is in hugetlbfs, which does not support write(2) (the kernel's
 /// Documentation/admin-guide/mm/hugetlbpage.rst).
 fn is_huge(file: &OwnedFd) -> bool {
     /// `HUGETLBFS_MAGIC` of linux/magic.h.

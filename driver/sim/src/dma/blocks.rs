@@ -221,7 +221,7 @@ impl Blocks {
         *self = Self::default();
     }
 
-    /// Number of blocks and number of leaves.
+    /// Returns the number of blocks and number of leaves.
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let leaves = self.leaves.len();

@@ -72,13 +72,13 @@ impl Leaves {
         number
     }
 
-    /// Number of leaves in use.
+    /// Returns the number of leaves in use.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.common.len() - self.free.len()
     }
 
-    /// Number of mapped pages in all leaves.
+    /// Returns the number of mapped pages in all leaves.
     #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.common.iter().map(|common| common.used as usize).sum()

@@ -39,12 +39,12 @@ pub(super) struct SendBatch {
 }
 
 impl SendBatch {
-    /// Whether no datagram waits.
+    /// Returns whether no datagram waits.
     pub(super) const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether a datagram of `length` bytes to `peer` can join the batch, which may have `most` datagrams.
+    /// Returns whether a datagram of `length` bytes to `peer` can join the batch, which may have `most` datagrams.
     pub(super) fn fits(&self, peer: SocketAddr, length: usize, most: usize) -> bool {
         self.count == 0
             || self.peer == Some(peer)
@@ -100,7 +100,7 @@ impl SendBatch {
     }
 }
 
-/// Whether a batch was refused because of the length of its datagrams.
+/// Returns whether a batch was refused because of the length of its datagrams.
 fn is_too_long(error: &std::io::Error) -> bool {
     let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     matches!(errno, Some(rustix::io::Errno::MSGSIZE | rustix::io::Errno::INVAL))
@@ -132,7 +132,7 @@ impl ReceiveBatch {
         Self { buffers: vec![0; BUFFER * BATCH_SIZE], meta, filled: 0, at: 0, offset: 0 }
     }
 
-    /// Whether a datagram waits that the socket no longer has.
+    /// Returns whether a datagram waits that the socket no longer has.
     pub(super) const fn is_empty(&self) -> bool {
         self.at >= self.filled
     }

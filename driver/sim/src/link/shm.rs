@@ -154,7 +154,7 @@ impl ShmLink {
         self.nodes.remove(&node);
     }
 
-    /// Whether the link of the node for which `frame` is, is known.
+    /// Returns whether the link of the node for which `frame` is, is known.
     pub(super) fn knows_node_of(&self, frame: &[u8]) -> bool {
         wrapper::destination(frame).is_some_and(|node| self.nodes.get(&node).is_some())
     }

@@ -163,7 +163,7 @@ impl UdpLink {
         reachable
     }
 
-    /// Whether the address of the node for which `frame` is, is known.
+    /// Returns whether the address of the node for which `frame` is, is known.
     pub(super) fn knows_node_of(&self, frame: &[u8]) -> bool {
         wrapper::destination(frame).is_some_and(|node| self.nodes.get(&node).is_some())
     }
@@ -230,7 +230,7 @@ impl UdpLink {
         }
     }
 
-    /// Whether frames may have arrived that the socket no longer announces.
+    /// Returns whether frames may have arrived that the socket no longer announces.
     pub(crate) const fn has_received(&self) -> bool {
         !self.incoming.is_empty()
     }
@@ -257,7 +257,7 @@ impl UdpLink {
         self.incoming.bytes(self.current?).get(WRAPPER_LENGTH..)
     }
 
-    /// Whether a datagram has a frame for this side. Counts it, and notes the address of its node.
+    /// Returns whether a datagram has a frame for this side. Counts it, and notes the address of its node.
     fn is_frame(&mut self, received: Received, is_local: impl Fn(NodeId) -> bool) -> bool {
         let from = received.from;
         if !self.options.peers.is_empty() && !self.options.peers.contains(&from) {

@@ -96,7 +96,7 @@ impl Cpus {
         self.allowed.iter().cycle().nth(at + number).copied()
     }
 
-    /// Whether each thread has a CPU of its own.
+    /// Returns whether each thread has a CPU of its own.
     pub(super) const fn are_apart(&self) -> bool {
         self.apart.is_some()
     }
@@ -119,7 +119,7 @@ impl Cpus {
         Clocks { now: self.epoch.elapsed(), used }
     }
 
-    /// Whether threads with a CPU each take longer than they should, at time `now`.
+    /// Returns whether threads with a CPU each take longer than they should, at time `now`.
     fn is_too_long(&self, now: Duration) -> bool {
         self.apart.is_some_and(|apart| now.saturating_sub(self.window.1.now) > apart.limit)
     }
@@ -149,7 +149,7 @@ impl Cpus {
     }
 }
 
-/// Whether threads of which one always has work waited for a CPU for a quarter of `span` or longer, if they used it for `used`.
+/// Returns whether threads of which one always has work waited for a CPU for a quarter of `span` or longer, if they used it for `used`.
 fn is_contended(span: Duration, used: Duration) -> bool {
     used < span - span / 4
 }

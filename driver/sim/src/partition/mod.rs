@@ -136,7 +136,7 @@ impl Membership {
         self.seen(number).0
     }
 
-    /// Whether partition `number` was connected at the last exchange.
+    /// Returns whether partition `number` was connected at the last exchange.
     #[must_use]
     pub fn is_connected(&self, number: usize) -> bool {
         self.seen(number).1
@@ -153,7 +153,7 @@ impl Membership {
         seen.boards.get(number).copied().unwrap_or_default()
     }
 
-    /// Number of this partition.
+    /// Returns the number of this partition.
     #[must_use]
     pub const fn number(&self) -> usize {
         self.number

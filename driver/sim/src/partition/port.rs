@@ -66,7 +66,7 @@ impl Frames {
         }
     }
 
-    /// Whether frames are on the way.
+    /// Returns whether frames are on the way.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
             Self::Path(path) => path.is_busy(),
@@ -91,7 +91,7 @@ impl Frames {
         }
     }
 
-    /// Number of the first card, in the order in which cards were added.
+    /// Returns the number of the first card, in the order in which cards were added.
     pub(crate) const fn first_card(&self) -> usize {
         match self {
             Self::Path(_) => 0,

@@ -123,7 +123,7 @@ impl Wire {
         access(&mut lock(&self.state).path)
     }
 
-    /// Number of frames that each partition may send until the next exchange.
+    /// Returns the number of frames that each partition may send until the next exchange.
     pub(super) fn room(&self) -> usize {
         lock(&self.state).room()
     }
@@ -149,7 +149,7 @@ impl Wire {
         }
     }
 
-    /// Number of exchanges so far.
+    /// Returns the number of exchanges so far.
     pub(super) fn round(&self) -> u64 {
         self.round.load(Ordering::Acquire)
     }
@@ -282,7 +282,7 @@ impl WireState {
         CAPACITY.saturating_sub(self.path.len()) / self.members.len().max(1)
     }
 
-    /// Whether all connected partitions have arrived.
+    /// Returns whether all connected partitions have arrived.
     fn is_complete(&self) -> bool {
         let mut present = self.members.iter().filter(|member| member.present).peekable();
         present.peek().is_some() && present.all(|member| member.arrived)

@@ -106,7 +106,7 @@ enum ClientRequestError {
 }
 
 impl ClientRequestError {
-    /// Whether the connection can no longer be interpreted.
+    /// Returns whether the connection can no longer be interpreted.
     const fn is_fatal(&self) -> bool {
         matches!(self, Self::Socket(_) | Self::TooManyRequests | Self::Contradiction { .. })
     }
@@ -176,7 +176,7 @@ impl ClientConnection {
         exchange.for_messages.begin_unit();
     }
 
-    /// Whether the client has used the wait budget of this unit, so that others should be served.
+    /// Returns whether the client has used the wait budget of this unit, so that others should be served.
     pub(super) fn is_budget_used(&self) -> bool {
         let exchange = self.exchange();
         exchange.for_answers.is_budget_used() || exchange.for_messages.is_budget_used()
@@ -210,13 +210,13 @@ impl ClientConnection {
         Ok(None)
     }
 
-    /// Number of requests for memory sent to the client, and whether one of them has ended the connection.
+    /// Returns the number of requests for memory sent to the client, and whether one of them has ended the connection.
     pub(super) fn asked(&self) -> (u64, bool) {
         let exchange = self.exchange();
         (exchange.asked, exchange.broken)
     }
 
-    /// Whether [`receive`](Self::receive) would return a message.
+    /// Returns whether [`receive`](Self::receive) would return a message.
     pub(super) fn is_readable(&self) -> bool {
         // If the query fails, receiving reports the error.
         !self.exchange().deferred.is_empty() || self.connection.is_readable().unwrap_or(true)
@@ -369,7 +369,7 @@ impl ClientConnection {
 }
 
 impl MessageBuffers {
-    /// Whether this is the reply to an abandoned request.
+    /// Returns whether this is the reply to an abandoned request.
     fn is_stale_reply(&mut self, header: &Header) -> bool {
         let late = self.abandoned > 0
             && matches!(header.kind, Kind::Reply { .. })

@@ -118,7 +118,7 @@ pub(super) fn irq_info(card: &Card, index: u32) -> Option<IrqInfo> {
     Some(IrqInfo { flags, index, count: vectors(card, kind).into() })
 }
 
-/// Number of vectors of an interrupt kind.
+/// Returns the number of vectors of an interrupt kind.
 fn vectors(card: &Card, kind: Kind) -> u16 {
     match kind {
         Kind::Intx => u16::from(byte(card, INTERRUPT_PIN) != 0),

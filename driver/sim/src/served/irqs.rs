@@ -38,7 +38,7 @@ impl LineUnmask {
         Ok(Self { edges, signalled, reads })
     }
 
-    /// Whether it was signalled since the last call.
+    /// Returns whether it was signalled since the last call.
     pub(super) fn take(&self) -> bool {
         let mut event = [const { MaybeUninit::<epoll::Event>::uninit() }; 1];
         // Only an interruption by a signal can fail here, and it is equivalent to no event.

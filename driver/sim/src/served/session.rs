@@ -128,7 +128,7 @@ impl Session {
         session
     }
 
-    /// Whether a version was negotiated.
+    /// Returns whether a version was negotiated.
     pub(super) const fn is_negotiated(&self) -> bool {
         self.settled
     }
@@ -148,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Number of requests refused so far.
+    /// Returns the number of requests refused so far.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused

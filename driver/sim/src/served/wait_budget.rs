@@ -51,7 +51,7 @@ impl WaitBudget {
         self.limit.saturating_sub(self.waited)
     }
 
-    /// Whether this unit should end, so that others are served.
+    /// Returns whether this unit should end, so that others are served.
     pub(super) fn is_budget_used(&self) -> bool {
         self.waited >= MAX_WAIT_PER_UNIT
     }

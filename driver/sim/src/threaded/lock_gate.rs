@@ -126,12 +126,12 @@ impl LockGate {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Number of times that the worker found nothing to do. To be read with the lock held: every later count was found later.
+    /// Returns the number of times that the worker found nothing to do. To be read with the lock held: every later count was found later.
     pub(crate) fn idle_count(&self) -> u64 {
         self.idle_count.load(Ordering::Acquire)
     }
 
-    /// Whether the worker sleeps, or is about to.
+    /// Returns whether the worker sleeps, or is about to.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Relaxed)
@@ -153,13 +153,13 @@ impl LockGate {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Number of requests so far, with the lock held; `asked` minus `served` requests still wait.
+    /// Returns the number of requests so far, with the lock held; `asked` minus `served` requests still wait.
     #[inline]
     pub(crate) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Number of completed requests, with the lock held.
+    /// Returns the number of completed requests, with the lock held.
     pub(crate) fn served(&self) -> u64 {
         self.served.load(Ordering::Acquire)
     }

@@ -145,7 +145,7 @@ impl PostedQueue {
         Ok(())
     }
 
-    /// Number of tickets assigned so far: at least those of all writes that this thread knows of.
+    /// Returns the number of tickets assigned so far: at least those of all writes that this thread knows of.
     #[inline]
     pub(crate) fn tickets(&self) -> u64 {
         self.producers.tail.load(Ordering::Relaxed)
@@ -168,7 +168,7 @@ impl PostedQueue {
 }
 
 impl Cursor {
-    /// Number of tickets taken.
+    /// Returns the number of tickets taken.
     #[inline]
     pub(crate) const fn taken(&self) -> u64 {
         self.head

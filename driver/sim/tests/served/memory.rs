@@ -13,7 +13,7 @@ fn unmap(client: &mut Client, address: u64, size: u64, flags: u32) -> Result<u64
     Ok(u64::from_ne_bytes(body[16..24].try_into().unwrap()))
 }
 
-/// Number of descriptors and of mappings of the client's file in this process.
+/// Returns the number of descriptors and of mappings of the client's file in this process.
 fn held() -> (usize, usize) {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
     let ours = links.filter_map(|link| std::fs::read_link(link.unwrap().path()).ok());

@@ -18,7 +18,7 @@ fn tracer() -> (OwnedFd, OwnedFd) {
         .expect("a pipe")
 }
 
-/// Whether every copy of the pipe's write end has been closed.
+/// Returns whether every copy of the pipe's write end has been closed.
 fn all_closed(read_end: &OwnedFd) -> bool {
     matches!(rustix::io::read(read_end, &mut [0_u8; 1][..]), Ok(0))
 }

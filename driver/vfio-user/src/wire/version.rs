@@ -98,7 +98,7 @@ impl Capabilities {
         self.pgsizes.unwrap_or(4096)
     }
 
-    /// Whether several small writes may be sent in one message.
+    /// Returns whether several small writes may be sent in one message.
     #[must_use]
     pub fn write_multiple(&self) -> bool {
         self.write_multiple.unwrap_or(false)

@@ -125,7 +125,7 @@ fn check(command: Command, twist: ServerFault, error: ServerError) {
     }
 }
 
-/// Whether the server violated the protocol in this way.
+/// Returns whether the server violated the protocol in this way.
 fn is_protocol(cause: ConnectionError, expected: &str) -> bool {
     matches!(cause, ConnectionError::Protocol { problem, .. } if problem.contains(expected))
 }

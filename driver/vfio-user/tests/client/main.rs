@@ -21,7 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
     lock(&SERIAL_LOCK)
 }
 
-/// Number of file descriptors that this process has open.
+/// Returns the number of file descriptors that this process has open.
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

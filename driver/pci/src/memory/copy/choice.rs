@@ -124,7 +124,7 @@ impl CopyRoutines {
         routines.forced.or_else(|| table().map(|table| table.for_length(length)))
     }
 
-    /// Whether the variable `FPGA_COPY` names the routine.
+    /// Returns whether the variable `FPGA_COPY` names the routine.
     #[must_use]
     pub const fn is_forced(&self) -> bool {
         self.forced.is_some()

@@ -73,13 +73,13 @@ impl CopyRoutine {
         }
     }
 
-    /// Whether its stores bypass the caches and are not ordered before later stores.
+    /// Returns whether its stores bypass the caches and are not ordered before later stores.
     #[must_use]
     pub const fn is_streaming(self) -> bool {
         matches!(self, Self::Avx2Streaming | Self::Avx512Streaming)
     }
 
-    /// Whether this machine has its instructions.
+    /// Returns whether this machine has its instructions.
     #[must_use]
     #[inline]
     pub fn is_available(self) -> bool {

@@ -38,7 +38,7 @@ impl Card {
         Ok(card)
     }
 
-    /// Whether a design answers at the card's AXI ports.
+    /// Returns whether a design answers at the card's AXI ports.
     #[must_use]
     pub fn has_design(&self) -> bool {
         self.space.design().is_some()
@@ -85,7 +85,7 @@ impl Card {
         DesignAccess::new(design, role, offset, base)
     }
 
-    /// Whether the register at `offset` of the user BAR is the design's.
+    /// Returns whether the register at `offset` of the user BAR is the design's.
     pub(super) fn is_register_of_design(&self, offset: u64) -> bool {
         let own = u64::from(contract::USER_BAR_MIN_SIZE);
         self.has_design() && (!self.space.is_design_beyond() || offset >= own)

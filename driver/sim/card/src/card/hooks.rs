@@ -35,7 +35,7 @@ impl Card {
         self.counters = CardCounters::default();
     }
 
-    /// Number of 64 KiB pages of card memory that were written at least once.
+    /// Returns the number of 64 KiB pages of card memory that were written at least once.
     #[must_use]
     pub const fn resident_pages(&self) -> usize {
         self.space.resident_pages()

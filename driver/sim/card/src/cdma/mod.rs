@@ -158,7 +158,7 @@ impl Cdma {
         self.delay_deadline
     }
 
-    /// Whether [`step`](Self::step) would find nothing to do at `now`.
+    /// Returns whether [`step`](Self::step) would find nothing to do at `now`.
     pub(crate) fn is_idle(&self, now: Nanos) -> bool {
         self.hangs
             || self.idle()

@@ -43,7 +43,7 @@ impl CopyPorts {
         (self.data.phase, self.descriptors.phase) = (Phase::Idle, Phase::Idle);
     }
 
-    /// Whether no access is in progress; ends one that has a result.
+    /// Returns whether no access is in progress; ends one that has a result.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.data.has_ended() & self.descriptors.has_ended()
     }

@@ -126,7 +126,7 @@ impl ConfigSpace {
         self.rom_size
     }
 
-    /// Whether the ROM answers reads: its own decoder and memory decoding are both on.
+    /// Returns whether the ROM answers reads: its own decoder and memory decoding are both on.
     #[must_use]
     pub fn rom_decoding(&self) -> bool {
         self.rom_size > 0 && self.memory_decoding() && self.map.word(ROM) & 1 != 0
@@ -227,13 +227,13 @@ impl ConfigSpace {
         };
     }
 
-    /// Whether the card answers memory accesses: decoding is on and the function is in D0.
+    /// Returns whether the card answers memory accesses: decoding is on and the function is in D0.
     #[must_use]
     pub const fn memory_decoding(&self) -> bool {
         self.switches.memory
     }
 
-    /// Whether the card may send requests of its own.
+    /// Returns whether the card may send requests of its own.
     #[must_use]
     pub const fn bus_master(&self) -> bool {
         self.switches.master
@@ -245,31 +245,31 @@ impl ConfigSpace {
         self.switches.method
     }
 
-    /// Whether MSI-X is enabled.
+    /// Returns whether MSI-X is enabled.
     #[must_use]
     pub fn msix_enabled(&self) -> bool {
         self.switches.method == InterruptMethod::Msix
     }
 
-    /// Whether MSI is enabled, even if MSI-X takes precedence.
+    /// Returns whether MSI is enabled, even if MSI-X takes precedence.
     #[must_use]
     pub fn msi_enabled(&self) -> bool {
         self.has_msi && self.map.word(msi::CONTROL) & msi::ENABLE != 0
     }
 
-    /// Number of MSI messages that software has enabled, a power of two; 0 while MSI is off.
+    /// Returns the number of MSI messages that software has enabled, a power of two; 0 while MSI is off.
     #[must_use]
     pub fn msi_messages(&self) -> u16 {
         if self.msi_enabled() { u16::from(self.switches.msi_last) + 1 } else { 0 }
     }
 
-    /// Whether all MSI-X vectors are masked.
+    /// Returns whether all MSI-X vectors are masked.
     #[must_use]
     pub const fn msix_function_masked(&self) -> bool {
         self.switches.msix_masked
     }
 
-    /// Whether the line may be asserted: it is the method in force and is not disabled.
+    /// Returns whether the line may be asserted: it is the method in force and is not disabled.
     pub(crate) const fn line_allowed(&self) -> bool {
         self.switches.line
     }

@@ -19,7 +19,7 @@ impl Card {
         self.plan.progress()
     }
 
-    /// Whether the card was removed.
+    /// Returns whether the card was removed.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         self.presence == Liveness::Removed

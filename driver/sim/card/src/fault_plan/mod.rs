@@ -115,7 +115,7 @@ impl ChannelName {
         }
     }
 
-    /// Number of the channel in its direction.
+    /// Returns the number of the channel in its direction.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {

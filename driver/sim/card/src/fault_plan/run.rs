@@ -168,18 +168,18 @@ impl Plan {
         self.find_interest();
     }
 
-    /// Number of opportunities and of injections of each fault.
+    /// Returns the number of opportunities and of injections of each fault.
     pub(crate) fn progress(&self) -> impl Iterator<Item = (u64, u64)> {
         self.entries.iter().map(|entry| (entry.opportunities, entry.struck))
     }
 
-    /// Whether descriptors have to be executed one by one.
+    /// Returns whether descriptors have to be executed one by one.
     #[inline]
     pub(crate) const fn watches_channels(&self) -> bool {
         self.interest.channels
     }
 
-    /// Whether events have to be applied after each descriptor, because a fault of the whole card may happen there.
+    /// Returns whether events have to be applied after each descriptor, because a fault of the whole card may happen there.
     #[inline]
     pub(crate) const fn watches_descriptors(&self) -> bool {
         self.interest.descriptors
@@ -270,7 +270,7 @@ impl Plan {
         })
     }
 
-    /// Whether the host refuses a block fetch of channel `unit`.
+    /// Returns whether the host refuses a block fetch of channel `unit`.
     pub(crate) fn fetch_refused(&mut self, unit: Unit, faults: &mut FaultLog) -> bool {
         let select = |fault: &InjectedFault| match fault {
             InjectedFault::RefusedFetch { channel } if is(*channel, unit) => Some(()),
@@ -279,7 +279,7 @@ impl Plan {
         self.strike(unit, faults, select).is_some()
     }
 
-    /// Whether the host refuses a data access of channel `unit`.
+    /// Returns whether the host refuses a data access of channel `unit`.
     pub(crate) fn data_refused(&mut self, unit: Unit, faults: &mut FaultLog) -> bool {
         let select = |fault: &InjectedFault| match fault {
             InjectedFault::RefusedData { channel } if is(*channel, unit) => Some(()),
@@ -310,7 +310,7 @@ impl Plan {
         self.metadata_override.or(planned)
     }
 
-    /// Whether stream channel `unit` loses the end of a packet.
+    /// Returns whether stream channel `unit` loses the end of a packet.
     pub(crate) fn packet_end_lost(&mut self, unit: Unit, faults: &mut FaultLog) -> bool {
         let select = |fault: &InjectedFault| match fault {
             InjectedFault::LostPacketEnd { channel } if is(*channel, unit) => Some(()),
@@ -377,7 +377,7 @@ fn is(channel: Option<ChannelName>, unit: Unit) -> bool {
     }
 }
 
-/// Whether a channel of the unit's direction has a bit for `error`.
+/// Returns whether a channel of the unit's direction has a bit for `error`.
 fn has(unit: Unit, error: StatusError) -> bool {
     let direction = if matches!(unit, Unit::C2h(_)) { Direction::C2h } else { Direction::H2c };
     StatusError::all(direction).contains(&error)

@@ -182,7 +182,7 @@ impl EventRing {
         true
     }
 
-    /// Number of events, written or queued.
+    /// Returns the number of events, written or queued.
     fn posted(&self) -> u32 {
         self.produced.wrapping_add(u32::try_from(self.queue.len()).unwrap_or(u32::MAX))
     }
@@ -194,7 +194,7 @@ impl EventRing {
         (self.posted().wrapping_sub(self.consumed), waiting, is_divided)
     }
 
-    /// Number of notices that there is space for.
+    /// Returns the number of notices that there is space for.
     pub(super) fn notice_slots(&self) -> u32 {
         match self.held() {
             (_, _, false) => UNLIMITED_SLOTS,
@@ -202,7 +202,7 @@ impl EventRing {
         }
     }
 
-    /// Whether there is space for an event that is not essential. A host may report consumed events an eighth of the ring late
+    /// Returns whether there is space for an event that is not essential. A host may report consumed events an eighth of the ring late
     /// (EVENT_CONSUMED), so half of this quarter is always free for a host that consumes all events.
     pub(super) fn has_table_credit(&self) -> bool {
         let (held, waiting, is_divided) = self.held();
@@ -264,7 +264,7 @@ impl EventRing {
         self.push(now, event);
     }
 
-    /// Whether events of tables are reported: there is space, and the host has consumed the report of earlier drops.
+    /// Returns whether events of tables are reported: there is space, and the host has consumed the report of earlier drops.
     fn reports_table_events(&mut self) -> bool {
         if let Some(number) = self.dropping {
             if !is_taken(number, self.consumed) {
@@ -353,7 +353,7 @@ impl EventRing {
     }
 }
 
-/// Whether an event only repeats what the registry and escape windows show.
+/// Returns whether an event only repeats what the registry and escape windows show.
 const fn is_of_table(kind: EventKind) -> bool {
     matches!(
         kind,
@@ -366,7 +366,7 @@ const fn is_of_table(kind: EventKind) -> bool {
     )
 }
 
-/// Whether the event with this running number, counted from 1, is among the `consumed` first ones.
+/// Returns whether the event with this running number, counted from 1, is among the `consumed` first ones.
 const fn is_taken(event: u32, consumed: u32) -> bool {
     consumed.wrapping_sub(event) <= u32::MAX / 2
 }

@@ -250,7 +250,7 @@ impl Ni {
         u32::from(transmitter) | u32::from(events) << 1 | u32::from(timers) << 2
     }
 
-    /// Whether frames wait for the network port.
+    /// Returns whether frames wait for the network port.
     pub(crate) fn has_frames(&self) -> bool {
         self.frames.is_waiting()
     }

@@ -51,7 +51,7 @@ impl Parameters {
         })
     }
 
-    /// Whether the register accepts this value, regardless of the active schemes.
+    /// Returns whether the register accepts this value, regardless of the active schemes.
     pub(super) fn allows(register: u32, value: u32) -> bool {
         match register {
             ni::RECEIVER_WINDOW_OPTIONS => {

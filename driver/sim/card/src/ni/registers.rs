@@ -184,7 +184,7 @@ impl Ni {
         }
     }
 
-    /// Whether the dword at `at` of the user BAR only holds what is written, so that single bytes of it may be written.
+    /// Returns whether the dword at `at` of the user BAR only holds what is written, so that single bytes of it may be written.
     pub(crate) const fn is_plain(at: u32) -> bool {
         matches!(
             at.wrapping_sub(ni::BLOCK_OFFSET),

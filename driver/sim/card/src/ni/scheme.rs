@@ -63,7 +63,7 @@ fn micros(value: u32) -> Nanos {
 
 const REGISTRY: u32 = 1 << Scheme::Registry.value();
 
-/// Number of entries that the registry has, at the lowest indices, with the schemes `on`.
+/// Returns the number of entries that the registry has, at the lowest indices, with the schemes `on`.
 const fn registry_share(build: &NiBuild, on: u32) -> u16 {
     if on == REGISTRY {
         build.registry_entries
@@ -217,7 +217,7 @@ impl ActiveSchemes {
         }
     }
 
-    /// Whether transmit windows may hold packets of segments, and whether they may hold commands.
+    /// Returns whether transmit windows may hold packets of segments, and whether they may hold commands.
     pub(super) const fn windows_may_hold(&self) -> (bool, bool) {
         match self {
             Self::Registry(_) => (true, false),
@@ -275,7 +275,7 @@ impl ActiveSchemes {
         }
     }
 
-    /// Number of registry entries and receive contexts in use, and its maximum so far.
+    /// Returns the number of registry entries and receive contexts in use, and its maximum so far.
     pub(super) fn occupancy(&self) -> (u32, u32) {
         let most = match self {
             Self::Registry(receiver) => receiver.counters().registry_high_water,
@@ -292,7 +292,7 @@ impl ActiveSchemes {
         }
     }
 
-    /// Number of escape slots in use, and its maximum so far.
+    /// Returns the number of escape slots in use, and its maximum so far.
     pub(super) fn escape_occupancy(&self) -> (u32, u32) {
         match self {
             Self::Registry(receiver) | Self::Both(receiver, _) => {
@@ -388,7 +388,7 @@ impl MessageNode {
         self.sender.flow()?.receiver(slot)
     }
 
-    /// Number of receivers with a slot of the flow control, and of those on the controlled list.
+    /// Returns the number of receivers with a slot of the flow control, and of those on the controlled list.
     pub(super) fn rate_occupancy(&self) -> (u32, u32) {
         let count = |controlled: bool| {
             let views = self.sender.flow().into_iter().flat_map(FlowControl::receivers);

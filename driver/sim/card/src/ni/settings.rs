@@ -61,7 +61,7 @@ impl Settings {
         Some(if self.has_windows() { rules.acknowledging() } else { rules })
     }
 
-    /// Whether message senders have congestion windows.
+    /// Returns whether message senders have congestion windows.
     pub(super) const fn has_windows(&self) -> bool {
         self.congestion & ni::congestion::WINDOW != 0
     }

@@ -75,7 +75,7 @@ impl Transmit {
         self.busy != 0
     }
 
-    /// Number of windows freed since reset.
+    /// Returns the number of windows freed since reset.
     pub(super) const fn freed(&self) -> u32 {
         self.freed
     }

@@ -38,7 +38,7 @@ impl Fifo {
         usize::try_from(self.filled - self.taken).unwrap_or(usize::MAX)
     }
 
-    /// Number of bytes that it accepts now; 0 if there is no space for another packet end.
+    /// Returns the number of bytes that it accepts now; 0 if there is no space for another packet end.
     pub(super) fn free_bytes(&self) -> usize {
         if self.ends.len() >= self.max_packet_ends { 0 } else { self.bytes.len().saturating_sub(self.held()) }
     }

@@ -77,7 +77,7 @@ impl Streams {
         !self.sink && channel < self.ports.len()
     }
 
-    /// Number of bytes that the H2C port of `channel` accepts now.
+    /// Returns the number of bytes that the H2C port of `channel` accepts now.
     pub(crate) fn free_bytes(&self, channel: usize) -> usize {
         if self.not_ready >> (channel & 31) & 1 != 0 {
             return 0;

@@ -132,7 +132,7 @@ impl Channel {
         self.engine.abandon();
     }
 
-    /// Whether user logic can load a descriptor: the engine runs, and its FIFO has space.
+    /// Returns whether user logic can load a descriptor: the engine runs, and its FIFO has space.
     pub(super) const fn takes_descriptor(&self) -> bool {
         self.bypass && self.engine.is_running_normally() && self.engine.prefetch.len() < BYPASS_DEPTH
     }

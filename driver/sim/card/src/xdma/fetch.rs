@@ -24,7 +24,7 @@ impl Channel {
         }
     }
 
-    /// Number of descriptors that are executed before the next fetch; 0 if a fetch is due or no descriptor is there.
+    /// Returns the number of descriptors that are executed before the next fetch; 0 if a fetch is due or no descriptor is there.
     #[inline]
     pub(super) fn until_fetch(&self) -> usize {
         self.engine.prefetch.until_fetch(self.fetch_count())
@@ -36,7 +36,7 @@ impl Channel {
         !prefetch.ended && count > 0 && prefetch.len() + count <= prefetch.capacity
     }
 
-    /// Number of bytes that the next fetch reads.
+    /// Returns the number of bytes that the next fetch reads.
     pub(super) fn fetch_bytes(&self) -> u64 {
         (self.fetch_count() * DESCRIPTOR_BYTES) as u64
     }

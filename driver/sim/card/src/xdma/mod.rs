@@ -118,7 +118,7 @@ impl Xdma {
         (self.relaxed_ordering, self.max_payload, self.max_read, self.rules.flush_timeout) = (1, 5, 5, 0);
     }
 
-    /// Number of channels of both directions. Engine numbers below it are H2C, then C2H.
+    /// Returns the number of channels of both directions. Engine numbers below it are H2C, then C2H.
     pub(crate) fn channels(&self) -> u32 {
         u32::try_from(self.channels.len()).unwrap_or(0)
     }
@@ -172,7 +172,7 @@ impl Xdma {
         (target < 2 && offset & 0xFF == crate::offsets::channel::COMPLETED).then_some(channel.unit)
     }
 
-    /// Whether these bytes of the DMA BAR are channel registers, which affect no interrupt lines except those of the channels.
+    /// Returns whether these bytes of the DMA BAR are channel registers, which affect no interrupt lines except those of the channels.
     pub(crate) const fn is_of_channels(offset: u64, length: usize) -> bool {
         let last = offset.saturating_add(length as u64).saturating_sub(1);
         matches!(offset >> 12, 0 | 1 | 4 | 5) && offset >> 12 == last >> 12

@@ -220,7 +220,7 @@ impl Prefetch {
     }
 }
 
-/// Number of descriptors in a block; `Nxt_adj` counts the extra ones.
+/// Returns the number of descriptors in a block; `Nxt_adj` counts the extra ones.
 fn block_size(adjacent: u32) -> usize {
     index(adjacent & 0x3F) + 1
 }

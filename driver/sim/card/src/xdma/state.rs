@@ -50,7 +50,7 @@ impl Engine {
         self.active
     }
 
-    /// Whether the engine only has to continue with the chain.
+    /// Returns whether the engine only has to continue with the chain.
     pub(super) const fn is_running_normally(&self) -> bool {
         self.active && !self.stopping && self.restart.is_none()
     }

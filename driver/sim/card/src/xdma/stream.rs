@@ -54,7 +54,7 @@ impl Channel {
         self.engine.flight.and(self.engine.open.wakes)
     }
 
-    /// Whether a cleared Run drops the descriptor in flight: a C2H stream descriptor without data.
+    /// Returns whether a cleared Run drops the descriptor in flight: a C2H stream descriptor without data.
     #[inline]
     pub(super) fn drops_flight(&self, rules: EngineOptions) -> bool {
         let empty = self.engine.open.received == 0;

@@ -78,7 +78,7 @@ impl Channel {
         true
     }
 
-    /// Whether the fault plan makes the host refuse the data: a read of the channel fails, a write is lost without notice.
+    /// Returns whether the fault plan makes the host refuse the data: a read of the channel fails, a write is lost without notice.
     #[cold]
     pub(super) fn refuses<H: HostPort + ?Sized>(
         &self,

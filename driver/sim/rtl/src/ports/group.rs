@@ -26,12 +26,12 @@ pub(crate) fn join(ports: &Arc<Ports>) {
     COUNT.store(members.len(), Ordering::Release);
 }
 
-/// Whether there are several instances.
+/// Returns whether there are several instances.
 pub(crate) fn is_shared() -> bool {
     COUNT.load(Ordering::Acquire) > 1
 }
 
-/// Whether `test` holds for an instance other than `own`.
+/// Returns whether `test` holds for an instance other than `own`.
 fn is_any_other(own: &Ports, test: impl Fn(&Ports) -> bool) -> bool {
     let members = lock(&MEMBERS);
     let mut others =
@@ -39,17 +39,17 @@ fn is_any_other(own: &Ports, test: impl Fn(&Ports) -> bool) -> bool {
     others.any(|ports| test(&ports))
 }
 
-/// Whether another instance is in a batch, except a long one: an access of it may have no response.
+/// Returns whether another instance is in a batch, except a long one: an access of it may have no response.
 pub(crate) fn is_other_in_batch(own: &Ports) -> bool {
     is_shared() && is_any_other(own, |ports| !ports.is_resting() && !ports.is_batch_long())
 }
 
-/// Whether another instance needs time to pass.
+/// Returns whether another instance needs time to pass.
 pub(crate) fn is_other_at_work(own: &Ports) -> bool {
     is_shared() && is_any_other(own, |ports| !ports.is_resting() || ports.has_work())
 }
 
-/// Whether the caller calls `$finish`: a second call would end the simulator before its final blocks.
+/// Returns whether the caller calls `$finish`: a second call would end the simulator before its final blocks.
 pub(crate) fn finishes() -> bool {
     !IS_FINISHED.swap(true, Ordering::Relaxed)
 }

@@ -39,7 +39,7 @@ impl Ports {
         DesignError::Pending
     }
 
-    /// Whether the requester of an access that `began` then has gone.
+    /// Returns whether the requester of an access that `began` then has gone.
     fn has_gone(&self, began: Instant) -> bool {
         began.elapsed() >= CHECK
             && lock(&self.requester)

@@ -3,7 +3,7 @@
 use super::*;
 use std::os::fd::AsRawFd;
 
-/// Number of descriptors and of mappings of the clients' files in this process.
+/// Returns the number of descriptors and of mappings of the clients' files in this process.
 fn held() -> (usize, usize) {
     let name = "a client's memory";
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
