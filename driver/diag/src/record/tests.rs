@@ -109,54 +109,6 @@ fn recorder_narrow_writes_are_recorded_and_replayed() {
 }
 
 #[test]
-fn replay_stops_at_first_difference() {
-    let network = SimNetwork::builder().cards(1).build().unwrap();
-    let card = network.backend(0);
-    let lines = "\
-        0.0 write bar1 0x88 0x1000\n\
-        0.1 read bar1 0x88 0x1000 # as written\n\
-        0.2 read bar1 0x8c any\n\
-        0.2 write bar1 0x88 failed\n\
-        0.3 read bar1 0x88 0x2000\n\
-        0.4 write bar1 0x88 0x3000\n";
-    let log = log(lines);
-    let mut options = Replay::default();
-    let done = replay(&*card, &log, &options, &mut || true).unwrap();
-    assert_eq!((done.reads, done.writes, done.not_compared, done.stopped), (3, 1, 2, false));
-    let difference = done.difference.unwrap();
-    assert_eq!((difference.entry.line, difference.found), (6, Ok(0x1000)));
-    // The register is ignored, so the replay continues to the final write.
-    options.ignored = vec![(1, BarOffset::new(0x88))];
-    let done = replay(&*card, &log, &options, &mut || true).unwrap();
-    assert_eq!((done.reads, done.writes, done.not_compared, done.difference), (3, 2, 3, None));
-    assert_eq!(card.open_bar(1).unwrap().read32(BarOffset::new(0x88)).unwrap(), 0x3000);
-    // The card's clock advances only if the recorded pace is kept.
-    let before = card.now();
-    replay(&*card, &log, &options, &mut || true).unwrap();
-    let between = card.now();
-    options.paced = true;
-    replay(&*card, &log, &options, &mut || true).unwrap();
-    assert!(card.now() - between >= 400_000_000 && between - before < 1_000_000);
-    // The replay stops when `go_on` returns false.
-    let mut remaining = 3;
-    let mut go_on = || {
-        remaining -= 1;
-        remaining > 0
-    };
-    let done = replay(&*card, &log, &Replay::default(), &mut go_on).unwrap();
-    assert!(done.stopped && done.reads + done.writes == 2, "{done:?}");
-    // A recorded failure that now succeeds, and the reverse.
-    let failed = super::log::Log::parse(&format!("{HEAD}\n0 read bar1 0x88 failed")).unwrap();
-    let done = replay(&*card, &failed, &Replay::default(), &mut || true).unwrap();
-    assert!(matches!(done.difference, Some(found) if found.found == Ok(0x1000)));
-    network.fail(0, fpga_sim::CardFailure::Gone);
-    let done = replay(&*card, &failed, &Replay::default(), &mut || true).unwrap();
-    assert_eq!(done.difference, None);
-    let done = replay(&*card, &log, &options, &mut || true).unwrap();
-    assert!(done.difference.unwrap().found.unwrap_err().contains("gone"));
-}
-
-#[test]
 fn replay_of_other_card_is_refused_before_access() {
     let network = SimNetwork::builder().cards(1).build().unwrap();
     let card = network.backend(0);
