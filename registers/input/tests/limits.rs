@@ -88,5 +88,4 @@ mod yaml {
         check("a: &a {loss: 0.5}\nb: *a\nc: {<<: *a}\nd: !tag *a\n").unwrap();
         check("a: 2 * 3\n").unwrap();
     }
-
 }
