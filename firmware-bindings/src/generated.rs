@@ -12,7 +12,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0004_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x9748_0f2e;
+pub const CONTRACT_CHECKSUM: u32 = 0x4ff4_2b6f;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -131,6 +131,8 @@ contract_enums! {
         NotReady = 7,
         /// The receiver knows a later incarnation of the sending node: packets of this one are refused at any age. OP (NACK) or FIRST (MESSAGE_ANSWER) is the newest incarnation that it knows; the node has to start again with a later one.
         Superseded = 8,
+        /// A switch has cut off the packet's payload (TRIMMED): send it again at once, on another path, and fewer packets after it.
+        Trimmed = 9,
     }
 
     /// Meaning of a MessageAnswer or MessageMap packet for its message. 6 and 7 are reserved.
@@ -273,6 +275,8 @@ contract_bits! {
         [6] MARKED;
         /// The packet that is answered was MARKED. Only in ACK, NACK, MESSAGE_ANSWER and MESSAGE_MAP.
         [7] ECHO;
+        /// A switch on the way had a full queue, and has cut off the payload. Switches set it, in DATA and START packets, and renew the checksum; nodes do not. The receiver registers the operation of a trimmed START packet, and refuses the packet as Trimmed.
+        [8] TRIMMED;
     }
 
     /// Access that a memory window allows.

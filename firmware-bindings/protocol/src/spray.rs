@@ -6,14 +6,19 @@
 //!
 //! | Evidence | Reaction |
 //! |---|---|
+//! | an unmarked answer | its identifier is used again, in the order of the answers: routes get packets as fast as they deliver them (REPS) |
+//! | an answer says that the packet was marked | its identifier is passed over once |
+//! | a full queue cut off the packet's payload | its identifier is passed over three times |
 //! | a packet is retransmitted because it seems lost | its identifier is evicted |
 //! | an answer took more than twice the mean round trip | the packet's identifier is evicted |
-//! | an answer says that the packet was marked | its identifier is used less until an unmarked answer |
 //! | more than half of the identifiers are evicted | all return: the losses have nothing to do with routes |
 //!
-//! An eviction ends after one to two epochs of 64 round trips. Then the identifier is tried again: if its route is still
-//! bad, that costs one packet. Records of evictions are two sets of identifiers, one per epoch, so that the state of a
-//! destination is small and independent of the number of its packets.
+//! Identifiers without an unmarked answer to use again follow in turn. An eviction ends after one to two epochs of 64 round trips. Then
+//! the identifier is tried again: if its route is still bad, that costs one packet. Records are sets of identifiers and a queue of 64, so
+//! that the state of a destination is small and independent of the number of its packets.
+//!
+//! The reuse of identifiers is that of REPS (Bonato et al., Recycled Entropies for Packet Spraying, 2024), the passing over that of the
+//! public simulator of Ultra Ethernet (uet-htsim).
 
 use crate::time::Nanos;
 
@@ -23,8 +28,10 @@ pub const MAX_PATHS: u16 = fpga_firmware::generated::PATHS_MAX;
 const EPOCH: u64 = 64;
 /// Length of an epoch before a round trip is known.
 const FIRST_EPOCH: Nanos = Nanos::from_micros(1000);
-/// Of this many choices, one may be an identifier with marked packets: otherwise its end of congestion is never seen.
-const SHY_TURN: u8 = 8;
+/// Number of identifiers that wait to be used again, a power of two.
+const REUSED: u8 = 64;
+/// Number of times that an identifier is passed over after a cut packet, and the maximum.
+const MAX_SKIPS: u8 = 3;
 
 /// Set of path identifiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -67,15 +74,51 @@ pub struct PathSet {
     count: u16,
     /// Next identifier in turn.
     next: u8,
-    turns: u8,
     /// Evicted in this epoch and in the last one.
     evicted: [PathBits; 2],
-    /// Identifiers whose last answer was about a marked packet.
-    marked: PathBits,
+    /// Number of times that each identifier is passed over, 0 to 3: the low and the high bits.
+    skips: [PathBits; 2],
     /// Identifiers whose last use was not answered.
     unanswered: PathBits,
     epoch: Nanos,
     evictions: u32,
+    /// Identifiers whose packets were answered without a mark, the oldest first: used again before others.
+    good: GoodPaths,
+    /// Identifier of the shortest of the last round trips, and that round trip; it ages with every answer.
+    fastest: (u8, Nanos),
+}
+
+/// Queue of path identifiers; a new one replaces the oldest one if it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct GoodPaths {
+    ids: [u8; REUSED as usize],
+    first: u8,
+    len: u8,
+}
+
+impl GoodPaths {
+    const EMPTY: Self = Self { ids: [0; REUSED as usize], first: 0, len: 0 };
+
+    const fn wrap(position: u8) -> u8 {
+        position & (REUSED - 1)
+    }
+
+    fn push(&mut self, id: u8) {
+        if self.len == REUSED {
+            self.pop();
+        }
+        if let Some(entry) = self.ids.get_mut(usize::from(Self::wrap(self.first + self.len))) {
+            *entry = id;
+            self.len += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<u8> {
+        let id = self.ids.get(usize::from(self.first)).copied().filter(|_| self.len != 0)?;
+        self.first = Self::wrap(self.first + 1);
+        self.len -= 1;
+        Some(id)
+    }
 }
 
 impl PathSet {
@@ -89,12 +132,13 @@ impl PathSet {
         Self {
             count,
             next: low8(start % count as u32),
-            turns: 0,
             evicted: [PathBits([0; 4]); 2],
-            marked: PathBits([0; 4]),
+            skips: [PathBits([0; 4]); 2],
             unanswered: PathBits([0; 4]),
             epoch: Nanos::ZERO,
             evictions: 0,
+            good: GoodPaths::EMPTY,
+            fastest: (0, Nanos::MAX),
         }
     }
 
@@ -137,24 +181,63 @@ impl PathSet {
         None
     }
 
-    /// Returns the identifier of the next packet: the next in turn that is not evicted.
+    /// Returns the identifier of the next packet: one whose packets arrive unmarked, or the next in turn that is neither evicted nor
+    /// passed over.
     pub fn choose(&mut self) -> u8 {
         if self.count == 1 {
             return 0;
         }
         let gone = self.gone();
-        self.turns = self.turns.wrapping_add(1);
-        if self.turns.is_multiple_of(SHY_TURN) {
-            let unmarked = PathBits(self.marked.0.map(|word| !word));
-            if let Some(id) = self.next_outside(&gone.union(&unmarked)).filter(|id| *id != self.next) {
-                // The turn of the others does not change.
+        while let Some(id) = self.good.pop() {
+            if !gone.contains(id) {
                 return id;
             }
         }
-        let chosen = self.next_outside(&gone.union(&self.marked)).or_else(|| self.next_outside(&gone));
-        let id = chosen.unwrap_or(self.next);
+        let mut passed = false;
+        let mut id = self.next;
+        for _ in 0..self.count {
+            if !gone.contains(id) {
+                if self.skips(id) == 0 {
+                    self.next = self.after(id);
+                    return id;
+                }
+                // One identifier is passed over for each choice, so that bad ones return.
+                if !passed {
+                    self.set_skips(id, self.skips(id) - 1);
+                    passed = true;
+                }
+            }
+            id = self.after(id);
+        }
+        let id = self.next_outside(&gone).unwrap_or(self.next);
         self.next = self.after(id);
         id
+    }
+
+    fn skips(&self, id: u8) -> u8 {
+        let [low, high] = &self.skips;
+        u8::from(low.contains(id)) + 2 * u8::from(high.contains(id))
+    }
+
+    fn set_skips(&mut self, id: u8, count: u8) {
+        let [low, high] = &mut self.skips;
+        low.set(id, count & 1 != 0);
+        high.set(id, count & 2 != 0);
+    }
+
+    /// Records that a full queue cut off the payload of a packet with identifier `id`.
+    pub fn note_cut(&mut self, id: u8) {
+        if self.count != 1 && u16::from(id) < self.count {
+            self.set_skips(id, MAX_SKIPS);
+            self.unanswered.set(id, false);
+        }
+    }
+
+    /// Returns the identifier of the first packet of a segment, without which the receiver does not answer the others: the one with the
+    /// shortest of the last round trips.
+    pub fn choose_first(&mut self) -> u8 {
+        let (id, delay) = self.fastest;
+        if self.count == 1 || delay == Nanos::MAX || self.is_evicted(id) { self.choose() } else { id }
     }
 
     /// Returns the identifier for the first of `count` packets that use consecutive ones ([`Self::first_of`]); the next
@@ -197,7 +280,11 @@ impl PathSet {
         // After a long pause, both epochs are over.
         let span = trip.map_or(FIRST_EPOCH, |trip| trip.saturating_mul(EPOCH)).max(Nanos::new(1));
         let [now_gone, _] = self.evicted;
-        let kept = if self.epoch.saturating_add(span) < now { PathBits::default() } else { now_gone };
+        let paused = self.epoch.saturating_add(span) < now;
+        let kept = if paused { PathBits::default() } else { now_gone };
+        if paused {
+            (self.good, self.skips, self.fastest) = (GoodPaths::EMPTY, Default::default(), (0, Nanos::MAX));
+        }
         self.evicted = [PathBits::default(), kept];
         self.epoch = now.saturating_add(span);
     }
@@ -219,6 +306,16 @@ impl PathSet {
         }
     }
 
+    /// Records the round trip of an unmarked packet; `None`: marked, or not measured.
+    fn note_fastest(&mut self, id: u8, trip: Option<Nanos>) {
+        let (fastest, least) = self.fastest;
+        self.fastest = match trip {
+            Some(trip) if trip <= least || fastest == id => (id, trip),
+            None if fastest == id => (id, Nanos::MAX),
+            _ => (fastest, least.saturating_add(Nanos::new(least.get() / 32))),
+        };
+    }
+
     /// Records an answer about a packet with identifier `id`: its delay, if that was measured, and whether it was marked.
     pub fn note_answer(
         &mut self,
@@ -232,8 +329,13 @@ impl PathSet {
             return;
         }
         self.renew(now, trip);
-        self.marked.set(id, marked);
         self.unanswered.set(id, false);
+        if marked {
+            self.set_skips(id, (self.skips(id) + 1).min(MAX_SKIPS));
+        } else {
+            self.good.push(id);
+        }
+        self.note_fastest(id, delay.filter(|_| !marked));
         if let (Some(delay), Some(trip)) = (delay, trip)
             && delay > trip.saturating_mul(2)
         {
@@ -326,12 +428,16 @@ mod tests {
         assert!(!set.is_evicted(2), "not more than twice the mean");
         set.note_answer(at(1), 2, false, Some(Nanos::new(2001)), Some(TRIP));
         assert!(set.is_evicted(2));
-        set.note_answer(at(1), 3, true, Some(TRIP), Some(TRIP));
-        let times = used(&mut set, 600);
-        assert_eq!(times[2], 0);
-        assert!((60..=80).contains(&times[3]), "{times:?}");
-        set.note_answer(at(1), 3, false, Some(TRIP), Some(TRIP));
-        assert!(used(&mut set, 700)[3] >= 90);
+        for id in [0, 1, 3, 4, 5, 6, 7] {
+            set.note_answer(at(1), id, id == 3, Some(TRIP), Some(TRIP));
+        }
+        // Unmarked ones are used again once for each answer; then each is used in turn, and the marked one is passed over once.
+        assert_eq!(used(&mut set, 6)[..8], [1, 1, 0, 0, 1, 1, 1, 1]);
+        let times = used(&mut set, 69);
+        assert_eq!(times[..8], [10, 10, 0, 9, 10, 10, 10, 10]);
+        set.note_cut(4);
+        let times = used(&mut set, 67);
+        assert_eq!(times[..8], [10, 10, 0, 10, 7, 10, 10, 10]);
         // Where all paths are marked, all are used.
         for id in 0..8 {
             set.note_answer(at(1), id, true, Some(TRIP), Some(TRIP));

@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event as NiEvent, EventKind};
-use fpga_firmware::generated::{NackReason, Permissions};
-use fpga_firmware::wire::{Common, Control, Flags, Nack};
+use fpga_firmware::generated::Permissions;
 use fpga_netmodel::{Class, ImpairedLink};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow;
@@ -675,32 +674,6 @@ impl Simulation {
         self.offered(port, queued, offer);
     }
 
-    /// Requests a packet again whose payload a switch has cut: the receiver refuses it as "not ready". "No space" would tell the sender that
-    /// the receiver has forgotten the segment.
-    fn request_again(&mut self, host: u32, packet: u32) {
-        let Some(Header::Data(header)) = self.packets.get(packet as usize).map(|packet| packet.header) else {
-            return;
-        };
-        let common = Common {
-            source: node_of(host),
-            destination: header.common.source,
-            incarnation: incarnation_of(host),
-            flags: Flags::NONE,
-            path: 0,
-        };
-        let nack = Nack {
-            common,
-            peer_incarnation: header.common.incarnation,
-            transfer: header.transfer,
-            segment: header.segment,
-            op: header.op,
-            tries: header.tries,
-            reason: NackReason::NotReady,
-            delay: 0,
-        };
-        self.inject(host, Header::Control(Control::Nack(nack)), 0, NONE);
-    }
-
     fn take(&mut self, host: u32, at: u32) {
         let now = self.nanos();
         self.free.push(at);
@@ -725,14 +698,17 @@ impl Simulation {
             flow.queueing = flow.queueing.saturating_add(waited);
             flow.max_queueing = flow.max_queueing.max(waited);
         }
-        if packet.trimmed {
-            return self.request_again(host, at);
-        }
         node.jumps.note(&packet.header);
         let payload = PAYLOAD.get(..packet.payload as usize).unwrap_or(&PAYLOAD);
         let mut header = packet.header;
         if packet.marked {
             header.mark();
+        }
+        if packet.trimmed {
+            if let (AnyReceiver::Registry(receiver), Header::Data(header)) = (&mut node.receiver, &header) {
+                receiver.handle_trimmed(now, header, &mut node.memory);
+            }
+            return self.pump(host);
         }
         node.sender.handle_packet(now, &header);
         node.receiver.handle_packet(now, &header, payload, &mut node.memory);

@@ -8,7 +8,7 @@
 //! | even the fastest packet of a round trip waited in a queue | the window moves to the size that keeps a few packets in that queue |
 //! | no queue | the window grows by one packet per round trip, after four of them by a quarter; it doubles for a sender alone at its receiver if more than a quarter of the packets arrive out of order |
 //! | more than an eighth of the packets were lost | the window shrinks to the share that arrived, once per round trip |
-//! | packets carry marks of switches (ECN) | the window shrinks by half of the smoothed share of marked packets, if that is smaller |
+//! | packets carry marks of switches (ECN), or their payload was cut off | for 64 round trips, the rules of such paths ([`marked`]) replace these |
 //! | the receiver names the number of its senders | with a queue, the window is at most the share of [`CongestionConfig::shared`] |
 //! | more than a quarter of the packets arrive out of order, or delays vary and the sender is alone at its receiver | delays are ignored, unless many packets were lost |
 //! | the receiver has no table entry for a segment | the window becomes at most four packets, unless the sender is alone at its receiver |
@@ -25,7 +25,11 @@
 //! A window below one packet is a pause between packets. It is never 0: every destination gets a packet from time to
 //! time, and with it a new measurement.
 
+mod marked;
+
 use crate::time::Nanos;
+use fpga_registers::cast::low32;
+use marked::{Arrival, MARKED_ROUNDS, MarkedPath};
 
 /// One packet; windows are multiples of 1/256 packet.
 const ONE: u32 = 256;
@@ -58,6 +62,8 @@ const DELAY_FLOOR: u32 = 4 * ONE;
 const REFUSED: u32 = 4 * ONE;
 /// First window of a host in bytes.
 const HOST_BYTES: u32 = 64 << 10;
+/// Bytes of headers and checksum of a packet.
+const HEADER_BYTES: u64 = 40;
 /// Minimum number of lost packets that is more than chance.
 const MIN_LOST: u32 = 2;
 
@@ -74,11 +80,17 @@ pub struct CongestionConfig {
     /// Packets in the network that all senders to one receiver share while its port is congested (128). A sender that
     /// knows their number ([`CongestionWindow::note_senders`]) takes its share of them.
     pub shared: u32,
+    /// Time of a full packet on the sender's link in picoseconds (44,160: 512 bytes and headers at 100 Gbit/s). With the round trip,
+    /// it gives the packets that a free path holds. Only for paths with marks.
+    pub packet_ps: u32,
+    /// Payload bytes of a full packet (512).
+    pub packet_bytes: u32,
 }
 
 impl CongestionConfig {
     /// Default values.
-    pub const DEFAULT: Self = Self { initial: 32, most: 4096, shared: 128 };
+    pub const DEFAULT: Self =
+        Self { initial: 32, most: 4096, shared: 128, packet_ps: 44_160, packet_bytes: 512 };
 
     /// Returns the default values of a host that sends packets of `packet_size` bytes through a card: 64 KiB leave at once,
     /// at least 32 packets. Its round trip includes PCIe twice, about 6 us; at 80 Gbit/s, this path holds as much.
@@ -86,7 +98,17 @@ impl CongestionConfig {
     pub const fn for_host(packet_size: u32) -> Self {
         let packets = HOST_BYTES.div_ceil(if packet_size == 0 { 1 } else { packet_size });
         let initial = if packets < Self::DEFAULT.initial { Self::DEFAULT.initial } else { packets };
-        Self { initial, ..Self::DEFAULT }
+        Self { initial, ..Self::DEFAULT.with_packets(packet_size, 100_000_000_000) }
+    }
+
+    /// Sets the payload bytes of full packets, and the rate of the sender's link in bit/s, at least 1 Mbit/s.
+    #[must_use]
+    pub const fn with_packets(mut self, packet_size: u32, rate: u64) -> Self {
+        let megabits = if rate < 1_000_000 { 1 } else { rate / 1_000_000 };
+        let ps = (packet_size as u64 + HEADER_BYTES) * 8_000_000 / megabits;
+        self.packet_ps = if ps > u32::MAX as u64 { u32::MAX } else { low32(ps) };
+        self.packet_bytes = packet_size;
+        self
     }
 }
 
@@ -143,9 +165,6 @@ pub struct CongestionWindow {
     /// receiver `named` in steps: between two transfers of a node, the node does not count.
     senders: u8,
     named: u8,
-    /// Packets of this round with a mark, and the smoothed share of them in 1/256.
-    marks: u32,
-    marked_share: u32,
     /// Rounds in which the path still counts as one whose delays say little about queues; maximum delay of this round.
     noisy: u8,
     /// Rounds since many packets were lost, counted down: then delays count, even those of a noisy path.
@@ -155,6 +174,8 @@ pub struct CongestionWindow {
     late: u32,
     samples: u32,
     latest: Nanos,
+    /// Rules of a path whose switches mark packets or cut off payloads.
+    marked: MarkedPath,
     /// Time of the last sample.
     heard: Nanos,
     /// Time of the last packet; with a window below one packet, time from which the next one may leave.
@@ -189,14 +210,13 @@ impl CongestionWindow {
             draining: false,
             senders: 0,
             named: 0,
-            marks: 0,
-            marked_share: 0,
             noisy: 0,
             lossy: 0,
             longest: Nanos::ZERO,
             late: 0,
             samples: 0,
             latest: Nanos::ZERO,
+            marked: MarkedPath::NONE,
             heard: Nanos::ZERO,
             sent: Nanos::ZERO,
             next: Nanos::ZERO,
@@ -328,11 +348,23 @@ impl CongestionWindow {
         self.longest = self.longest.max(delay);
         self.arrived = self.arrived.saturating_add(1);
         self.samples = self.samples.saturating_add(1);
-        self.marks = self.marks.saturating_add(u32::from(marked));
         let sent = now.saturating_sub(delay);
         let is_late = sent.saturating_add(Nanos::new(base.get() / 8)) < self.latest;
         self.late = self.late.saturating_add(u32::from(is_late));
         self.latest = self.latest.max(sent);
+        if marked {
+            self.marked.rounds = MARKED_ROUNDS;
+        }
+        if self.marked.rounds != 0 {
+            self.starting = false;
+            let arrival = Arrival { now, base, trip: delay, marked, limited: self.limited };
+            let size = self.marked.note_arrival(config, &arrival, self.size);
+            self.size = Self::limit(config, size);
+            if sent >= self.mark {
+                self.end_marked_round(now);
+            }
+            return;
+        }
         if self.starting && self.late == 0 {
             self.measure_train(config, now, base);
         }
@@ -379,6 +411,30 @@ impl CongestionWindow {
         }
     }
 
+    /// Records that a queue was full when a packet came, and has cut off its payload.
+    pub fn note_trimmed(&mut self, config: &CongestionConfig, now: Nanos) {
+        self.heard = now;
+        self.starting = false;
+        self.marked.rounds = MARKED_ROUNDS;
+        let base = self.base().unwrap_or(Nanos::new(1));
+        self.size = Self::limit(config, self.marked.note_cut(config, now, base, self.size));
+    }
+
+    fn end_marked_round(&mut self, now: Nanos) {
+        self.marked.rounds -= 1;
+        (self.samples, self.late) = (0, 0);
+        (self.arrived, self.lost) = (0, 0);
+        self.senders = self.named.max(self.senders - self.senders.div_ceil(16));
+        self.delay = self.least;
+        (self.least, self.longest) = (Nanos::MAX, Nanos::ZERO);
+        self.limited = false;
+        self.draining = false;
+        self.mark = now;
+        if self.size >= ONE {
+            self.next = Nanos::ZERO;
+        }
+    }
+
     /// Lets one packet leave although the window is full: a probe.
     pub const fn grant(&mut self) {
         self.extra = 2;
@@ -411,7 +467,7 @@ impl CongestionWindow {
         let is_noisy = self.noisy != 0 && self.lossy == 0;
         let disorders = reorders || is_noisy && self.senders == 1;
         self.longest = Nanos::ZERO;
-        let mut next = if self.lost >= MIN_LOST && self.lost.saturating_mul(8) > resolved {
+        let next = if self.lost >= MIN_LOST && self.lost.saturating_mul(8) > resolved {
             (self.starting, self.lossy) = (false, NOISY);
             let next = size * u64::from(self.arrived) / u64::from(resolved.max(1));
             (self.arrived, self.lost) = (0, 0);
@@ -460,14 +516,7 @@ impl CongestionWindow {
             let goal = goal.max(floor.min(size));
             if self.senders > 1 { goal.min(fair) } else { goal }
         };
-        if let Some(share) = self.marks.saturating_mul(ONE).checked_div(self.samples) {
-            self.marked_share = self.marked_share - self.marked_share / 16 + share / 16;
-        }
-        if self.marks != 0 {
-            self.starting = false;
-            next = next.min(size - size * u64::from(self.marked_share) / u64::from(2 * ONE));
-        }
-        (self.marks, self.samples, self.late) = (0, 0, 0);
+        (self.samples, self.late) = (0, 0);
         self.senders = self.named.max(self.senders - self.senders.div_ceil(16));
         let next = if next > size && !self.limited { size } else { next };
         self.size = Self::limit(config, u32::try_from(next).unwrap_or(u32::MAX));

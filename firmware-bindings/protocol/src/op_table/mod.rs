@@ -345,6 +345,16 @@ impl OpTable {
         self.timers.start(slot.into(), until);
     }
 
+    /// Makes the packet due at once after a refusal.
+    pub fn resend_refused(&mut self, number: OpNumber) {
+        self.resend(number, false);
+        if let Some(Op { state: OpState::Due, .. }) = self.get(number) {
+            let entry = &mut self.entries[usize::from(number.slot())];
+            entry.busy = entry.busy.saturating_add(1);
+            entry.silent = 0;
+        }
+    }
+
     /// Makes the packet due. `silent`: its deadline passed without an answer.
     pub fn resend(&mut self, number: OpNumber, silent: bool) {
         let slot = number.slot();

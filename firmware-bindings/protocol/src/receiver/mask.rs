@@ -30,6 +30,11 @@ impl Mask {
         Some(mask)
     }
 
+    /// Returns the mask of an operation of `expected` packets, none of which has arrived; `None` as for [`Self::first_of`].
+    pub(crate) fn none_of(expected: u16) -> Option<Self> {
+        (expected != 0 && expected <= MAX_BITS).then(|| Self::zeros_below(expected))
+    }
+
     /// Returns all ones shifted left by `count`, at most 256: a checked barrel shift, word by word.
     fn zeros_below(count: u16) -> Self {
         let mut words = [u64::MAX; WORDS];

@@ -222,6 +222,33 @@ impl Receiver {
         self.dispatch(now, header, payload, memory);
     }
 
+    /// Processes a DATA or START packet whose payload a switch has cut off (TRIMMED): refuses it as trimmed, so that its sender
+    /// repeats it at once. The operation of a START packet is registered: its other packets need no escape slot.
+    pub fn handle_trimmed<M: ReceiveMemory + ?Sized>(
+        &mut self,
+        now: Nanos,
+        header: &DataHeader,
+        memory: &mut M,
+    ) {
+        if self.outputs.space() < self.burst {
+            self.counters.unpolled += 1;
+            return;
+        }
+        self.counters.trimmed += 1;
+        if header.common.destination != self.config.node || header.common.source == NodeId::ANY {
+            self.counters.bad_packets += 1;
+            return;
+        }
+        match self.registry.find(&key_of(header)) {
+            // A duplicate of a packet that has arrived is refused as well: its sender has the acknowledgement, or repeats it.
+            Some(slot) => {
+                self.registry.operation(slot).entry.touched = now;
+                self.refuse(header, NackReason::Trimmed);
+            }
+            None => self.unexpected(now, header, None, memory),
+        }
+    }
+
     /// Whether [`Receiver::prefetch_entry`] has an effect: the registry exceeds the processor's inner caches.
     #[inline]
     #[must_use]
@@ -250,7 +277,7 @@ impl Receiver {
     ) {
         match self.registry.find(&key_of(header)) {
             Some(slot) => self.expected(now, slot, header, payload, memory),
-            None => self.unexpected(now, header, payload, memory),
+            None => self.unexpected(now, header, Some(payload), memory),
         }
     }
 

@@ -149,6 +149,8 @@ pub struct ReceiverCounters {
     pub registry_full: u64,
     /// Packets refused because a later incarnation of their sender is known.
     pub superseded: u64,
+    /// Packets whose payload a switch had cut off.
+    pub trimmed: u64,
     /// Packets that contradict their segment, or are not for this node.
     pub bad_packets: u64,
     /// Packets refused because the notification of their transfer had no slot in the host's event ring.

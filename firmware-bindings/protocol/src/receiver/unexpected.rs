@@ -39,7 +39,7 @@ impl Receiver {
         &mut self,
         now: Nanos,
         header: &DataHeader,
-        payload: &[u8],
+        payload: Option<&[u8]>,
         memory: &mut M,
     ) {
         let source = self.peers.find_source(header.common.source, header.common.incarnation);
@@ -65,7 +65,10 @@ impl Receiver {
         }
         match header.start {
             Some(start) => self.register(now, header, start, payload, memory),
-            None => self.escape(now, header, payload),
+            None => match payload {
+                Some(payload) => self.escape(now, header, payload),
+                None => self.refuse(header, NackReason::Trimmed),
+            },
         }
     }
 
@@ -124,21 +127,25 @@ impl Receiver {
         );
     }
 
+    /// Registers the operation of a start. Without `payload`, a switch has cut it off: then the start's own packet stays missing.
     fn register<M: ReceiveMemory + ?Sized>(
         &mut self,
         now: Nanos,
         header: &DataHeader,
         start: StartFields,
-        payload: &[u8],
+        payload: Option<&[u8]>,
         memory: &mut M,
     ) {
         let expected = start.segment_length.min(self.config.packet_size());
-        let mask = Mask::first_of(start.packets).filter(|_| start.packets <= self.config.mask_bits);
+        let mask =
+            if payload.is_some() { Mask::first_of(start.packets) } else { Mask::none_of(start.packets) };
+        let mask = mask.filter(|_| start.packets <= self.config.mask_bits);
+        let found = payload.map_or(0, <[u8]>::len);
         let sound = geometry(header, &start).check().is_ok()
             && header.address == start.base
-            && payload.len() as u64 == u64::from(expected);
+            && (payload.is_none() || found as u64 == u64::from(expected));
         let Some(mask) = mask.filter(|_| sound) else {
-            self.contradiction(now, header, payload.len());
+            self.contradiction(now, header, found);
             return;
         };
         // Check the whole operation: the sender learns early that a part of it would be refused.
@@ -170,9 +177,16 @@ impl Receiver {
                 return;
             }
             Err(StartRefusal::Contradiction) => {
-                self.contradiction(now, header, payload.len());
+                self.contradiction(now, header, found);
                 return;
             }
+        };
+        let Some(payload) = payload else {
+            if self.insert_operation(now, header, &start, place, mask).is_some() {
+                self.refuse(header, NackReason::Trimmed);
+                self.release_escaped(now, &key_of(header), memory);
+            }
+            return;
         };
         // Write before any state shows that the packet arrived.
         if let Err(fault) = memory.write(header.address, payload) {

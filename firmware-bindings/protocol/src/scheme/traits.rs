@@ -215,6 +215,7 @@ pub fn packet_of(
         transfer_base: transmit.transfer_base,
         transfer_length: transmit.transfer_length,
     };
+    let common = Common { path: transmit.ops.path(number), ..common };
     let header = DataHeader {
         common,
         transfer: transmit.transfer,

@@ -395,7 +395,7 @@ impl Sender {
                 }
             }
         }
-        let path = self.route(destination, &ops);
+        let path = self.route(destination, record.issued, &mut ops);
         let mut transmit = self.transmit(&record, record.issued, ops, 1);
         transmit.path = path;
         self.note_departure(now, &transmit);
@@ -468,6 +468,7 @@ impl Sender {
         self.counters.retransmits += 1;
         let mut ops = Ops::NONE;
         ops.push(op.number);
+        ops.set_path(0, path);
         let transmit = Transmit { path, ..self.transmit(&record, op.packet, ops, op.tries) };
         self.note_departure(now, &transmit);
         transmit
@@ -484,7 +485,7 @@ impl Sender {
         };
         let mut transmit = self.transmit(&notice, 0, Ops::NONE, 1);
         transmit.kind = TransmitKind::Arrival;
-        transmit.path = self.route(self.transfers[index(slot)].destination, &Ops::NONE);
+        transmit.path = self.route(self.transfers[index(slot)].destination, 1, &mut Ops::NONE.clone());
         self.finish(now, slot, Ok(()));
         transmit
     }

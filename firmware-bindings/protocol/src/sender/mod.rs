@@ -403,12 +403,36 @@ impl Sender {
                 self.destinations.get_mut(transfer.destination).suspect = false;
             }
             NackReason::NotReady => self.handle_not_ready(now, &op, &answer),
+            NackReason::Trimmed => self.handle_trimmed(now, &op, &answer),
             _ => {
                 self.counters.refused += 1;
                 let error = self.refused(&op, reason);
                 self.give_up(now, transfer, error);
             }
         }
+    }
+
+    /// Handles the refusal of a packet whose payload a full queue has cut off: it is due again at once, on another path, and the
+    /// congestion window has one packet less. The answer is exact: nothing else is known to be lost.
+    fn handle_trimmed(&mut self, now: Nanos, op: &Op, answer: &Answer) {
+        let owner = self.segments.get(op.segment).transfer;
+        let destination = self.transfers[index(owner)].destination;
+        self.transfers[index(owner)].progress = now;
+        self.destinations.get_mut(destination).suspect = false;
+        // An answer to an earlier try says nothing about the try in flight.
+        if answer.tries != op.tries {
+            return;
+        }
+        self.counters.trimmed += 1;
+        if op.packet == 0 {
+            // The receiver has registered the segment.
+            self.segments.get_mut(op.segment).start.known = now;
+            self.unpark_segment(op);
+        }
+        self.destinations.control(destination, |config, window| window.note_trimmed(config, now));
+        self.note_cut(destination, op);
+        self.untrack(destination, op.number);
+        self.ops.resend_refused(op.number);
     }
 
     /// Ends a transfer whose receiver knows a later incarnation of this node, which the answer has as op number.

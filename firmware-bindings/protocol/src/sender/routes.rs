@@ -47,16 +47,19 @@ impl Sender {
         }
     }
 
-    /// Returns the identifier of a window of new packets.
-    pub(super) fn route(&mut self, destination: u32, ops: &Ops) -> u8 {
+    /// Chooses the identifiers of a window of new packets, and returns that of the first.
+    pub(super) fn route(&mut self, destination: u32, first: u16, ops: &mut Ops) -> u8 {
         let Some(set) = self.routes.sets.get_mut(index(destination)) else { return 0 };
-        let route = set.choose();
-        for op in ops.as_slice() {
-            if let Some(last) = self.routes.last.get_mut(usize::from(op.slot())) {
+        for number in 0..usize::from(ops.len()) {
+            let route = if first == 0 && number == 0 { set.choose_first() } else { set.choose() };
+            ops.set_path(number, route);
+            if let Some(op) = ops.as_slice().get(number)
+                && let Some(last) = self.routes.last.get_mut(usize::from(op.slot()))
+            {
                 *last = route;
             }
         }
-        route
+        ops.path(0)
     }
 
     /// Returns the identifier of a retransmission. If the packet was not refused, it seems lost.
@@ -69,6 +72,14 @@ impl Sender {
         }
         *last = set.choose();
         *last
+    }
+
+    /// Records that a full queue on the path of a packet cut off its payload: the identifier is passed over for a while.
+    pub(super) fn note_cut(&mut self, destination: u32, op: &Op) {
+        let Some(set) = self.routes.sets.get_mut(index(destination)) else { return };
+        if let Some(last) = self.routes.last.get(usize::from(op.number.slot())) {
+            set.note_cut(*last);
+        }
     }
 
     /// Records what an acknowledgement tells about the path of its packet. `delay`: its round trip, if it is certain.

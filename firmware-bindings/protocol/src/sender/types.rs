@@ -136,11 +136,12 @@ pub enum CommandError {
 #[derive(Clone, Copy)]
 pub struct Ops {
     numbers: [OpNumber; 256],
+    paths: [u8; 256],
     len: u16,
 }
 
 impl Ops {
-    pub(crate) const NONE: Self = Self { numbers: [OpNumber::new(0); 256], len: 0 };
+    pub(crate) const NONE: Self = Self { numbers: [OpNumber::new(0); 256], paths: [0; 256], len: 0 };
 
     pub(super) fn push(&mut self, number: OpNumber) {
         if let Some(place) = self.numbers.get_mut(usize::from(self.len)) {
@@ -153,6 +154,18 @@ impl Ops {
     #[must_use]
     pub fn as_slice(&self) -> &[OpNumber] {
         self.numbers.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// Returns the path identifier of packet `number` of the window.
+    #[must_use]
+    pub fn path(&self, number: u16) -> u8 {
+        self.paths.get(usize::from(number)).copied().unwrap_or(0)
+    }
+
+    pub(super) fn set_path(&mut self, number: usize, path: u8) {
+        if let Some(kept) = self.paths.get_mut(number) {
+            *kept = path;
+        }
     }
 
     /// Returns the number of packets: at most 256.
@@ -502,6 +515,7 @@ impl SenderCounters {
             stale,
             busy,
             not_ready,
+            trimmed,
             refused,
             timeouts,
             overtaken,
@@ -531,6 +545,8 @@ pub struct SenderCounters {
     pub busy: u64,
     /// Negative answers "receiver not ready": the receiving host's event ring was full.
     pub not_ready: u64,
+    /// Negative answers about packets whose payload a switch had cut off.
+    pub trimmed: u64,
     /// Negative answers that ended a transfer.
     pub refused: u64,
     /// Deadlines that passed without an answer.

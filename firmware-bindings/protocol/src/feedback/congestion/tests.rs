@@ -149,7 +149,8 @@ fn window_any_signals_never_stay_closed() {
         for _ in 0..500 {
             now += random(20_000);
             let at = Nanos::new(now);
-            match random(8) {
+            match random(9) {
+                8 => window.note_trimmed(&CONFIG, at),
                 0 => window.note_lost(1 + u32::try_from(random(100)).unwrap()),
                 1 => window.note_timeout(&CONFIG, at),
                 2 => window.grant(),
@@ -171,20 +172,86 @@ fn window_any_signals_never_stay_closed() {
     }
 }
 
-/// One of four packets marked: half of that share less per round, from an empty path.
+/// Passes one round trip of `delay`; the window with all packets marked, or with none.
+fn pass_marked(window: &mut CongestionWindow, now: &mut u64, delay: u64, marked: bool) {
+    *now += delay + 1;
+    for _ in 0..window.packets() {
+        window.note_sent(&CONFIG, Nanos::new(*now), u32::MAX);
+        window.sample(&CONFIG, Nanos::new(*now), Nanos::new(delay), marked);
+    }
+}
+
+/// Bandwidth-delay product of [`TRIP`] at 100 Gbit/s: 90 packets.
+const PRODUCT: u32 = 4_000_000 / CONFIG.packet_ps;
+
 #[test]
-fn window_marks_shrink_by_half_of_smoothed_share() {
+fn window_marks_below_target_delay_do_not_shrink() {
+    let (mut window, mut now) = measured(40);
+    pass(&mut window, &mut now, TRIP, 2);
+    for _ in 0..20 {
+        pass_marked(&mut window, &mut now, TRIP + TRIP / 2, true);
+    }
+    assert!((PRODUCT..=PRODUCT * 6 / 5 + 1).contains(&window.packets()), "{}", window.packets());
+}
+
+/// A queue of three round trips: the mean delay passes the target after about 20 answers, then one decrease per round trip of at most a half.
+#[test]
+fn window_marks_above_target_delay_shrink_once_per_round_trip() {
+    let (mut window, mut now) = measured(40);
+    pass(&mut window, &mut now, TRIP, 2);
+    let mut sizes = alloc::vec![window.packets()];
+    for _ in 0..12 {
+        pass_marked(&mut window, &mut now, 4 * TRIP, true);
+        sizes.push(window.packets());
+    }
+    for pair in sizes.windows(2) {
+        assert!(pair[1] * 2 + 2 >= pair[0], "at most a half per round trip: {sizes:?}");
+    }
+    assert!(sizes[12] <= 4 && sizes[12] >= 1, "{sizes:?}");
+    // Without marks and queue it grows again, up to 1.2 products.
+    for _ in 0..60 {
+        pass_marked(&mut window, &mut now, TRIP, false);
+    }
+    assert_eq!(window.packets(), PRODUCT * 6 / 5 + 1);
+}
+
+#[test]
+fn window_cut_packet_costs_one_and_mostly_cut_window_adapts_to_arrivals() {
     let (mut window, mut now) = measured(40);
     pass(&mut window, &mut now, TRIP, 2);
     let size = window.packets();
-    for _ in 0..60 {
-        now += TRIP + 1;
+    window.note_trimmed(&CONFIG, Nanos::new(now));
+    assert_eq!(window.packets(), size - 1);
+    // Incast: 3 packets of each window arrive, the others are cut. After one interval the window is what arrives.
+    for _ in 0..4 {
+        now += 2 * TRIP;
         for packet in 0..window.packets() {
-            window.note_sent(&CONFIG, Nanos::new(now), u32::MAX);
-            window.sample(&CONFIG, Nanos::new(now), Nanos::new(TRIP), packet % 4 == 0);
+            let at = Nanos::new(now + u64::from(packet));
+            if packet < 3 {
+                window.sample(&CONFIG, at, Nanos::new(2 * TRIP), true);
+            } else {
+                window.note_trimmed(&CONFIG, at);
+            }
         }
     }
-    assert!(window.packets() < size / 4, "{size}, {}", window.packets());
+    assert!((1..=3).contains(&window.packets()), "{}", window.packets());
+}
+
+/// After 64 round trips without a mark, a queue shrinks the window although nothing is marked.
+#[test]
+fn window_marked_rules_end_after_64_round_trips() {
+    let (mut window, mut now) = measured(40);
+    pass_marked(&mut window, &mut now, TRIP, true);
+    assert_eq!(window.marked.rounds, MARKED_ROUNDS);
+    let mut rounds = 0;
+    while window.marked.rounds != 0 {
+        pass_marked(&mut window, &mut now, TRIP, false);
+        rounds += 1;
+    }
+    // The last marked answer may belong to the first of them.
+    assert!((63..=64).contains(&rounds), "{rounds}");
+    pass(&mut window, &mut now, 8 * TRIP, 20);
+    assert!(window.packets() < PRODUCT, "{}", window.packets());
 }
 
 #[test]
