@@ -13,6 +13,9 @@
 //! | an answer took more than twice the mean round trip | the packet's identifier is evicted |
 //! | more than half of the identifiers are evicted | all return: the losses have nothing to do with routes |
 //!
+//! A sender with one identifier keeps it, so that its packets stay in order. After two losses in a row without an answer it uses another
+//! one: a failed link does not end a transfer while another route exists (Protective ReRoute, Wetherall et al., 2023).
+//!
 //! Identifiers without an unmarked answer to use again follow in turn. An eviction ends after one to two epochs of 64 round trips. Then
 //! the identifier is tried again: if its route is still bad, that costs one packet. Records are sets of identifiers and a queue of 64, so
 //! that the state of a destination is small and independent of the number of its packets.
@@ -32,6 +35,8 @@ const FIRST_EPOCH: Nanos = Nanos::from_micros(1000);
 const REUSED: u8 = 64;
 /// Number of times that an identifier is passed over after a cut packet, and the maximum.
 const MAX_SKIPS: u8 = 3;
+/// Losses in a row without an answer after which a sender with one identifier uses another one.
+const MAX_LOSSES: u8 = 2;
 
 /// Set of path identifiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -84,6 +89,8 @@ pub struct PathSet {
     evictions: u32,
     /// Identifiers whose packets were answered without a mark, the oldest first: used again before others.
     good: GoodPaths,
+    /// Losses in a row without an answer; only with one identifier.
+    losses: u8,
     /// Identifier of the shortest of the last round trips, and that round trip; it ages with every answer.
     fastest: (u8, Nanos),
 }
@@ -138,6 +145,7 @@ impl PathSet {
             epoch: Nanos::ZERO,
             evictions: 0,
             good: GoodPaths::EMPTY,
+            losses: 0,
             fastest: (0, Nanos::MAX),
         }
     }
@@ -185,7 +193,7 @@ impl PathSet {
     /// passed over.
     pub fn choose(&mut self) -> u8 {
         if self.count == 1 {
-            return 0;
+            return self.next;
         }
         let gone = self.gone();
         while let Some(id) = self.good.pop() {
@@ -244,7 +252,9 @@ impl PathSet {
     /// choice continues behind them.
     pub const fn reserve(&mut self, count: u32) -> u8 {
         let first = self.next;
-        self.next = self.first_of(first, count);
+        if self.count != 1 {
+            self.next = self.first_of(first, count);
+        }
         first
     }
 
@@ -252,7 +262,7 @@ impl PathSet {
     /// known without a record, so that [`Self::note_lost`] can be told about the packet later.
     #[must_use]
     pub const fn first_of(&self, start: u8, index: u32) -> u8 {
-        low8((start as u32).wrapping_add(index) % self.count as u32)
+        if self.count == 1 { start } else { low8((start as u32).wrapping_add(index) % self.count as u32) }
     }
 
     /// Records that a packet with identifier `id` is sent.
@@ -291,7 +301,14 @@ impl PathSet {
 
     /// Records that a packet with identifier `id` seems lost. `trip`: mean round trip, if it is known.
     pub fn note_lost(&mut self, now: Nanos, id: u8, trip: Option<Nanos>) {
-        if self.count == 1 || u16::from(id) >= self.count {
+        if self.count == 1 {
+            self.losses += 1;
+            if self.losses == MAX_LOSSES {
+                (self.next, self.losses) = (self.next.wrapping_add(1), 0);
+            }
+            return;
+        }
+        if u16::from(id) >= self.count {
             return;
         }
         self.renew(now, trip);
@@ -325,6 +342,7 @@ impl PathSet {
         delay: Option<Nanos>,
         trip: Option<Nanos>,
     ) {
+        self.losses = 0;
         if self.count == 1 || u16::from(id) >= self.count {
             return;
         }
@@ -419,6 +437,12 @@ mod tests {
         let mut single = PathSet::new(1, 3);
         single.note_lost(at(1), 0, Some(TRIP));
         assert_eq!((single.choose(), single.evicted()), (0, 0));
+        // The second loss in a row without an answer changes the route.
+        single.note_answer(at(1), 0, false, None, Some(TRIP));
+        single.note_lost(at(1), 0, Some(TRIP));
+        assert_eq!(single.choose(), 0);
+        single.note_lost(at(1), 0, Some(TRIP));
+        assert_eq!((single.choose(), single.choose_first(), single.first_of(1, 9)), (1, 1, 1));
     }
 
     #[test]

@@ -74,3 +74,24 @@ fn spraying_scenario_file_names_paths() {
     let text = "{schema_version: 1, routing: ecmp, paths: 64, traffic: {permutation: {bytes: 4096}}}";
     assert_eq!(fpga_netsim::file::parse("paths.yaml", text).unwrap().paths, 64);
 }
+
+/// The only identifier leads over a link that fails for ever: after two losses without an answer, another one is used.
+#[test]
+fn one_identifier_leaves_failed_route() {
+    for scheme in [Scheme::Registry, Scheme::ReceiverWindow, Scheme::AdaptiveWindow, Scheme::Selective] {
+        for spine in [21, 23] {
+            let flows = (0..4).map(|host| Flow::new(host, 4 + host, 1 << 20)).collect();
+            let mut scenario = network(scheme, 1).flows(flows);
+            scenario.limit = Nanos::from_secs(2);
+            scenario.outages = vec![Outage { to: spine, ..trouble(Nanos::from_micros(20), None) }];
+            let report = run(&scenario);
+            let last = report.last_arrival();
+            // Senders of the others learn of a loss from requests of the receiver, which take the failed route as well.
+            let answers_each =
+                matches!(scheme, Scheme::Registry | Scheme::AdaptiveWindow | Scheme::Selective);
+            let most = Nanos::from_millis(if answers_each { 30 } else { 1000 });
+            println!("{scheme}, spine {spine}: {last}");
+            assert!(last < most, "{scheme}, spine {spine}: {last}");
+        }
+    }
+}

@@ -1,7 +1,6 @@
 //! Path identifiers of transmit windows (docs/protocol.md 9.6).
 //!
-//! All packets of a window have one identifier; a retransmission gets another one. Without spraying (one identifier)
-//! there are no records.
+//! Each packet has its own identifier; a retransmission gets another one.
 
 use alloc::boxed::Box;
 
@@ -23,9 +22,6 @@ pub(super) struct Routes {
 
 impl Routes {
     pub(super) fn new(config: &SenderConfig) -> Self {
-        if config.paths <= 1 {
-            return Self { sets: Box::default(), last: Box::default() };
-        }
         let set = PathSet::new(config.paths, 0);
         Self {
             sets: alloc::vec![set; index(config.destinations)].into_boxed_slice(),

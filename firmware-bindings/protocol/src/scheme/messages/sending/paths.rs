@@ -103,7 +103,11 @@ impl Paths {
     ) -> u8 {
         let Some(Path { trip, routes, .. }) = self.records.get_mut(index(path)) else { return 0 };
         if routes.count() == 1 {
-            return 0;
+            if number < message.fresh {
+                routes.note_lost(now, 0, trip.known_mean());
+            }
+            message.fresh = message.fresh.max(number.saturating_add(1));
+            return routes.choose();
         }
         let follows = number == message.last.wrapping_add(1);
         let again = number < message.fresh;
