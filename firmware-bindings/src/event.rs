@@ -62,7 +62,8 @@ const SCHEME_MASK: u8 = 7;
 /// Reception parameters in a registration event, in one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Registration {
-    /// Packet flags that the entry keeps: [`Flags::SILENT`], [`Flags::NOTIFY_RECEIVER`] and [`Flags::NO_NOTICE`].
+    /// Packet flags that the entry keeps: [`Flags::SILENT`], [`Flags::NOTIFY_RECEIVER`] and [`Flags::NO_NOTICE`]; and
+    /// [`Flags::TRIMMED`] if packet 0 is not in memory.
     pub flags: Flags,
     /// Scheme; `None` for a number that this software does not know.
     pub scheme: Option<Scheme>,
@@ -71,18 +72,22 @@ pub struct Registration {
 impl Registration {
     /// Flags that are reported.
     const TOLD: u8 = SEGMENT_FLAGS.low_byte();
+    /// Position of [`Flags::TRIMMED`], whose own bit belongs to the scheme.
+    const TRIMMED: u8 = 1 << 7;
 
     /// Returns the byte for a segment that is received with `scheme`, of packets with these flags.
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "there are fewer schemes than bits have values")]
     pub const fn byte(flags: Flags, scheme: Scheme) -> u8 {
-        flags.low_byte() & Self::TOLD | (scheme.value() as u8 & SCHEME_MASK) << SCHEME_SHIFT
+        let trimmed = if flags.contains(Flags::TRIMMED) { Self::TRIMMED } else { 0 };
+        trimmed | flags.low_byte() & Self::TOLD | (scheme.value() as u8 & SCHEME_MASK) << SCHEME_SHIFT
     }
 
     fn of(byte: u8) -> Self {
+        let trimmed = if byte & Self::TRIMMED != 0 { Flags::TRIMMED } else { Flags::NONE };
         Self {
-            flags: Flags::from_bits((byte & Self::TOLD).into()),
+            flags: Flags::from_bits((byte & Self::TOLD).into()).with(trimmed),
             scheme: Scheme::try_from(u32::from(byte >> SCHEME_SHIFT & SCHEME_MASK)).ok(),
         }
     }

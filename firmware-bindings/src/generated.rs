@@ -8,11 +8,11 @@
 /// Major version of the contract.
 pub const CONTRACT_MAJOR: u16 = 4;
 /// Minor version of the contract.
-pub const CONTRACT_MINOR: u16 = 0;
+pub const CONTRACT_MINOR: u16 = 1;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
-pub const CONTRACT_VERSION: u32 = 0x0004_0000;
+pub const CONTRACT_VERSION: u32 = 0x0004_0001;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x4ff4_2b6f;
+pub const CONTRACT_CHECKSUM: u32 = 0xe41a_923a;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -131,7 +131,7 @@ contract_enums! {
         NotReady = 7,
         /// The receiver knows a later incarnation of the sending node: packets of this one are refused at any age. OP (NACK) or FIRST (MESSAGE_ANSWER) is the newest incarnation that it knows; the node has to start again with a later one.
         Superseded = 8,
-        /// A switch has cut off the packet's payload (TRIMMED): send it again at once, on another path, and fewer packets after it.
+        /// A switch has cut off the packet's payload (TRIMMED): send it again immediately, with another path identifier, and send fewer packets at once. Only in NACK.
         Trimmed = 9,
     }
 
@@ -165,7 +165,7 @@ contract_enums! {
         SegmentDone = 3,
         /// A transmit window can be filled again: index; count = windows freed since reset.
         WindowFree = 4,
-        /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT, NOTIFY_RECEIVER and NO_NOTICE bits of its packets' Flags, and in bits 6:4 the Scheme by which it is received.
+        /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT, NOTIFY_RECEIVER and NO_NOTICE bits of its packets' Flags, in bits 6:4 the Scheme by which it is received, and in bit 7 whether its START packet was TRIMMED: then packet 0 is not in memory yet.
         Registered = 5,
         /// A packet set a mask bit (only if CONTROL.PACKET_EVENTS, and only for segments: messages raise no event per packet): index, generation, count = bit.
         Packet = 6,
@@ -275,8 +275,8 @@ contract_bits! {
         [6] MARKED;
         /// The packet that is answered was MARKED. Only in ACK, NACK, MESSAGE_ANSWER and MESSAGE_MAP.
         [7] ECHO;
-        /// A switch on the way had a full queue, and has cut off the payload. Switches set it, in DATA and START packets, and renew the checksum; nodes do not. The receiver registers the operation of a trimmed START packet, and refuses the packet as Trimmed.
-        [8] TRIMMED;
+        /// A switch on the way had a full queue, and has cut off the payload. Switches set it, only in DATA and START packets, with PAYLOAD_LENGTH 0, and renew the checksum; nodes do not. The receiver registers the segment of a trimmed START packet, and refuses the packet as Trimmed. Other packets with this flag are dropped, and counted in TRIMMED: message schemes have no answer to them.
+        [5] TRIMMED;
     }
 
     /// Access that a memory window allows.
@@ -560,6 +560,8 @@ contract_blocks! {
         ro RATES_RAISED: 0x0058 "rates_raised" = 0;
         /// Link events that were dropped because their share of the event ring was full.
         ro LINK_EVENTS_DROPPED: 0x005c "link_events_dropped" = 0;
+        /// Packets with the flag TRIMMED: answered, or, if they are not DATA or START, dropped.
+        ro TRIMMED: 0x0060 "trimmed" = 0;
     }
 
     /// The receive registry, the receive contexts of the other schemes, or both (REGISTRY_ENTRIES describes the division of the indices): write INDEX, then read the shadow words, which keep their values until INDEX is written again. The index is opaque: its value has no meaning.
@@ -816,7 +818,7 @@ pub mod layout {
             u32 RESERVED: 12;
         }
 
-        /// Header block at the start of a transmit window; followed by PACKET_COUNT op numbers (u32 each).
+        /// Header block at the start of a transmit window; followed by PACKET_COUNT op numbers (u32 each), and with PATHS = 1 by PACKET_COUNT path identifiers (u8 each, then 0 up to a multiple of 4 bytes).
         pub mod window_header [128] {
             /// Nonzero; the commit word must equal it.
             u32 SEQUENCE: 0;
@@ -858,14 +860,16 @@ pub mod layout {
             u8 PRIORITY: 73;
             /// Command: the Scheme of the transfer, which must be active; 0: the one in SCHEME. Else 0.
             u8 SCHEME: 74;
-            /// PATH of the packets.
+            /// PATH of the packets, unless PATHS is 1.
             u8 PATH: 75;
             /// Command: its number, which comes back in Sent events; else 0.
             u32 COMMAND: 76;
             /// Command: timeout in nanoseconds from its acceptance by the NI, after which it is given up regardless of progress; 0: none. 0 for all other kinds.
             u64 PATIENCE: 80;
+            /// Data: 1: each packet has the PATH of its own in the list after the op numbers. 0: all packets have the same PATH. Else 0.
+            u8 PATHS: 88;
             /// 0.
-            bytes[24] RESERVED2: 88;
+            bytes[23] RESERVED2: 89;
             /// LinkInquiry: NUMBER of the packet. LinkActive: LINK of the packet. Else 0, as the three fields below.
             u32 NUMBER: 112;
             /// LinkActive: RECEIVER of the packet.
@@ -932,7 +936,7 @@ pub mod layout {
             u32 INCARNATION: 12;
         }
 
-        /// DATA: a packet of a segment, but not its first. Followed by PAYLOAD_LENGTH bytes of payload.
+        /// DATA: a packet of a segment, but not its first. Followed by PAYLOAD_LENGTH bytes of payload; with the flag TRIMMED by none.
         pub mod data: common [56] {
             /// Transfer id.
             u32 TRANSFER: 16;
@@ -948,7 +952,7 @@ pub mod layout {
             u64 KEY: 40;
             /// Op number; comes back in the acknowledgement.
             u32 OP: 48;
-            /// Payload bytes, 1 to the packet size.
+            /// Payload bytes, 1 to the packet size; with the flag TRIMMED 0.
             u16 PAYLOAD_LENGTH: 52;
             /// Try count; comes back in the acknowledgement.
             u8 TRIES: 54;

@@ -1,7 +1,7 @@
 //! Header block of a transmit window: what the NI sends, and in which packets.
 //!
-//! A window is RAM in the card's address space: this header at its start, the op numbers of its packets after it, the payload at
-//! WINDOW_PAYLOAD_OFFSET, the commit word at WINDOW_COMMIT_OFFSET. Writing a nonzero commit word starts the transmission. The NI accepts
+//! A window is RAM in the card's address space: this header at its start, after it the op numbers of its packets and, if they take
+//! different paths, their path identifiers, the payload at WINDOW_PAYLOAD_OFFSET, the commit word at WINDOW_COMMIT_OFFSET. Writing a nonzero commit word starts the transmission. The NI accepts
 //! the header only if its sequence equals the commit word, so that a stale or half-written header is detected. A retransmission is a
 //! window with one packet.
 
@@ -19,13 +19,13 @@ use crate::geometry::{Geometry, GeometryError, range_end};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 use crate::wire::{Arrived, Common, DataHeader, LinkFeedback, LinkLoad, LinkPacket, StartFields};
 
-/// Length of the header in bytes, without the op numbers.
+/// Length of the header in bytes, without the lists of op numbers and path identifiers.
 pub const HEADER_LENGTH: usize = at::LAYOUT_SIZE;
 
-/// Maximum length of a header block in bytes: with 256 op numbers.
-pub const MAX_HEADER_BLOCK: usize = HEADER_LENGTH + 4 * SEGMENT_PACKETS_MAX as usize;
+/// Maximum length of a header block in bytes: with 256 op numbers and path identifiers.
+pub const MAX_HEADER_BLOCK: usize = HEADER_LENGTH + 5 * SEGMENT_PACKETS_MAX as usize;
 
-/// Header of a transmit window, without the op numbers.
+/// Header of a transmit window, without the lists of op numbers and path identifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WindowHeader {
     /// Sequence number, nonzero; the commit word must equal it.
@@ -64,8 +64,10 @@ pub struct WindowHeader {
     pub segment_packets: u16,
     /// Try count of the packets.
     pub tries: u8,
-    /// Path identifier of the packets.
+    /// Path identifier of the packets; with `path_list`, of none.
     pub path: u8,
+    /// Whether each packet has a path identifier of its own, in a list after the op numbers. Only for [`WindowKind::Data`].
+    pub path_list: bool,
     /// Fields that only a [`WindowKind::Command`] has; for other kinds, [`CommandFields::NONE`].
     pub command: CommandFields,
     /// Fields that only a [`WindowKind::LinkInquiry`] or a [`WindowKind::LinkActive`] has; for other kinds, [`LinkFields::NONE`].
@@ -112,7 +114,7 @@ impl CommandFields {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WindowError {
-    /// Header or op numbers do not fit into the buffer.
+    /// Header, op numbers or path identifiers do not fit into the buffer.
     #[error(
         "the header block needs {needed}, the buffer has {available}: provide MAX_HEADER_BLOCK",
         needed = quantity(*needed, "byte"),
@@ -185,6 +187,20 @@ pub enum WindowError {
         /// Packets in the window.
         count: u16,
     },
+    /// PATHS is neither 0 nor 1.
+    #[error("unknown form of path identifiers {found}: give 0 (one for all packets) or 1 (a list)")]
+    Paths {
+        /// Number found.
+        found: u8,
+    },
+    /// The number of path identifiers differs from the header's packet count.
+    #[error("{given} path identifiers for {count}: give one per packet", count = quantity(*count, "packet"))]
+    PathCount {
+        /// Path identifiers given.
+        given: usize,
+        /// Packets in the window.
+        count: u16,
+    },
     /// The transfer is older than the oldest live one.
     #[error("transfer {transfer} is older than the oldest live one, {oldest_live}: do not send it any more")]
     OldestLive {
@@ -213,10 +229,11 @@ pub enum WindowError {
     Geometry(#[from] GeometryError),
 }
 
-/// The op numbers of a window's packets, in packet order.
+/// Op numbers of a window's packets, and their path identifiers if there is a list of them, in packet order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpNumbers<'a> {
     bytes: &'a [[u8; 4]],
+    paths: &'a [u8],
 }
 
 impl OpNumbers<'_> {
@@ -238,6 +255,12 @@ impl OpNumbers<'_> {
         self.bytes.get(usize::from(index)).map(|bytes| OpNumber::new(u32::from_le_bytes(*bytes)))
     }
 
+    /// Path identifiers of the packets. Empty without [`WindowHeader::path_list`].
+    #[must_use]
+    pub const fn paths(&self) -> &[u8] {
+        self.paths
+    }
+
     /// Iterates over the op numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = OpNumber> + '_ {
         self.bytes.iter().map(|bytes| OpNumber::new(u32::from_le_bytes(*bytes)))
@@ -250,9 +273,16 @@ fn scheme_byte(scheme: Option<Scheme>) -> u8 {
 }
 
 impl WindowHeader {
-    /// Length in bytes of the header with its op numbers, which must be written before the commit.
+    /// Length in bytes of the header with its op numbers and path identifiers, which must be written before the commit.
     #[must_use]
     pub const fn block_length(&self) -> usize {
+        let paths = if self.path_list { (self.packet_count as usize).next_multiple_of(4) } else { 0 };
+        self.path_list_offset() + paths
+    }
+
+    /// Offset of the path identifiers in the header block.
+    #[must_use]
+    pub const fn path_list_offset(&self) -> usize {
         HEADER_LENGTH + 4 * self.packet_count as usize
     }
 
@@ -286,6 +316,9 @@ impl WindowHeader {
             return Err(WindowError::Flags { found: self.flags.bits().into() });
         }
         if self.kind != WindowKind::Command && self.command != CommandFields::NONE {
+            return Err(WindowError::Reserved);
+        }
+        if self.kind != WindowKind::Data && self.path_list {
             return Err(WindowError::Reserved);
         }
         if self.command.scheme == Some(Scheme::Registry) {
@@ -358,15 +391,21 @@ impl WindowHeader {
         }
     }
 
-    /// Writes header and op numbers to the start of `buffer`. Returns the number of bytes written, [`WindowHeader::block_length`].
+    /// Writes header, op numbers and path identifiers to the start of `buffer`. Returns the number of bytes written,
+    /// [`WindowHeader::block_length`]. `paths` is ignored without [`WindowHeader::path_list`].
     ///
     /// # Errors
     ///
-    /// The errors of [`WindowHeader::decode`], a buffer that is too short, and [`WindowError::OpCount`]. Nothing is written on an error.
-    pub fn encode(&self, ops: &[OpNumber], buffer: &mut [u8]) -> Result<usize, WindowError> {
+    /// The errors of [`WindowHeader::decode`], a buffer that is too short, [`WindowError::OpCount`] and [`WindowError::PathCount`]. Nothing
+    /// is written on an error.
+    pub fn encode(&self, ops: &[OpNumber], paths: &[u8], buffer: &mut [u8]) -> Result<usize, WindowError> {
         self.check()?;
         if ops.len() != usize::from(self.packet_count) {
             return Err(WindowError::OpCount { given: ops.len(), count: self.packet_count });
+        }
+        let paths = if self.path_list { paths } else { &[] };
+        if self.path_list && paths.len() != ops.len() {
+            return Err(WindowError::PathCount { given: paths.len(), count: self.packet_count });
         }
         let needed = self.block_length();
         let too_short = WindowError::TooShort { needed, available: buffer.len() };
@@ -375,8 +414,14 @@ impl WindowHeader {
         }
         let (head, rest) = buffer.split_first_chunk_mut::<HEADER_LENGTH>().ok_or(too_short)?;
         *head = self.header_bytes();
-        for (place, op) in rest.as_chunks_mut::<4>().0.iter_mut().zip(ops) {
-            *place = op.get().to_le_bytes();
+        let words = ops.iter().map(|op| op.get().to_le_bytes());
+        let padded = paths.chunks(4).map(|part| {
+            let mut word = [0; 4];
+            word.iter_mut().zip(part).for_each(|(byte, path)| *byte = *path);
+            word
+        });
+        for (word, bytes) in rest.as_chunks_mut::<4>().0.iter_mut().zip(words.chain(padded)) {
+            *word = bytes;
         }
         Ok(needed)
     }
@@ -402,6 +447,7 @@ impl WindowHeader {
         put_u16::<{ at::SEGMENT_PACKETS }, _>(&mut bytes, self.segment_packets);
         put_u8::<{ at::TRIES }, _>(&mut bytes, self.tries);
         put_u8::<{ at::PATH }, _>(&mut bytes, self.path);
+        put_u8::<{ at::PATHS }, _>(&mut bytes, self.path_list.into());
         put_u8::<{ at::PRIORITY }, _>(&mut bytes, self.command.priority);
         put_u8::<{ at::SCHEME }, _>(&mut bytes, scheme_byte(self.command.scheme));
         put_u32::<{ at::COMMAND }, _>(&mut bytes, self.command.number);
@@ -413,7 +459,7 @@ impl WindowHeader {
         bytes
     }
 
-    /// Decodes the header and op numbers at the start of `bytes`; the following bytes are ignored.
+    /// Decodes the header, op numbers and path identifiers at the start of `bytes`; the following bytes are ignored.
     ///
     /// # Errors
     ///
@@ -437,6 +483,11 @@ impl WindowHeader {
             0 => None,
             found => Some(Scheme::try_from(u32::from(found)).map_err(|_| WindowError::Scheme { found })?),
         };
+        let path_list = match u8_at::<{ at::PATHS }, _>(head) {
+            0 => false,
+            1 => true,
+            found => return Err(WindowError::Paths { found }),
+        };
         let header = Self {
             sequence: u32_at::<{ at::SEQUENCE }, _>(head),
             flags,
@@ -457,6 +508,7 @@ impl WindowHeader {
             segment_packets: u16_at::<{ at::SEGMENT_PACKETS }, _>(head),
             tries: u8_at::<{ at::TRIES }, _>(head),
             path: u8_at::<{ at::PATH }, _>(head),
+            path_list,
             command: CommandFields {
                 number: u32_at::<{ at::COMMAND }, _>(head),
                 priority: u8_at::<{ at::PRIORITY }, _>(head),
@@ -471,12 +523,17 @@ impl WindowHeader {
             },
         };
         header.check()?;
-        let ops = rest
-            .as_chunks::<4>()
-            .0
-            .get(..usize::from(header.packet_count))
+        let count = usize::from(header.packet_count);
+        let lists = rest
+            .get(..header.block_length() - HEADER_LENGTH)
+            .and_then(|lists| lists.split_at_checked(4 * count))
             .ok_or(WindowError::TooShort { needed: header.block_length(), available })?;
-        Ok((header, OpNumbers { bytes: ops }))
+        let (ops, padded) = (lists.0.as_chunks::<4>().0, lists.1);
+        let (paths, padding) = padded.split_at_checked(count).unwrap_or_default();
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(WindowError::Reserved);
+        }
+        Ok((header, OpNumbers { bytes: ops, paths }))
     }
 
     /// Byte range of the window's packet `index`, relative to the payload's start. `None` beyond the last packet.
@@ -501,13 +558,14 @@ impl WindowHeader {
             .map_or(0, |range| range.end)
     }
 
-    /// Header that the NI puts before the payload of the window's packet `index`. Packet 0 of a segment is a START packet. `None` beyond
-    /// the last packet.
+    /// Header that the NI puts before the payload of the window's packet `index`, with the path identifier `path` of its list or, without
+    /// list, of the window. Packet 0 of a segment is a START packet. `None` beyond the last packet.
     #[must_use]
     pub fn packet(
         &self,
         index: u16,
         op: OpNumber,
+        path: u8,
         source: NodeId,
         incarnation: Incarnation,
     ) -> Option<DataHeader> {
@@ -516,7 +574,7 @@ impl WindowHeader {
         let address = self.base.checked_add(in_segment.checked_add(range.start.into())?)?;
         let is_start = self.first_packet == 0 && index == 0;
         Some(DataHeader {
-            common: self.common(source, incarnation, self.flags),
+            common: Common { path, ..self.common(source, incarnation, self.flags) },
             transfer: self.transfer,
             oldest_live: self.oldest_live,
             segment: self.segment,

@@ -12,7 +12,7 @@ use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::{Capabilities, Flags};
 use fpga_firmware::identity;
 use fpga_firmware::window::{CommandFields, MAX_HEADER_BLOCK, WindowHeader, WindowKind};
-use fpga_firmware::wire::Packet;
+use fpga_firmware::wire::{Packet, trim};
 use fpga_firmware::{NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
 use samples::{GOLDEN, Sample, bitwise_crc, sample, with_crc};
@@ -24,7 +24,7 @@ fn corpus() -> PathBuf {
 const COMMAND: CommandFields =
     CommandFields { number: 4097, priority: 2, timeout_ns: 5_000_000, scheme: None };
 
-fn window(kind: WindowKind, packet_count: u16) -> Vec<u8> {
+fn window(kind: WindowKind, packet_count: u16, path_list: bool) -> Vec<u8> {
     let header = WindowHeader {
         sequence: 1,
         flags: Flags::NOTIFY_RECEIVER,
@@ -45,12 +45,14 @@ fn window(kind: WindowKind, packet_count: u16) -> Vec<u8> {
         segment_packets: 5,
         tries: 1,
         path: 0,
+        path_list,
         command: if kind == WindowKind::Command { COMMAND } else { CommandFields::NONE },
         link: fpga_firmware::window::LinkFields::NONE,
     };
     let ops: Vec<_> = (0..packet_count).map(|slot| OpNumber::from_parts(slot, 1)).collect();
     let mut buffer = [0; MAX_HEADER_BLOCK];
-    let length = header.encode(&ops, &mut buffer).unwrap();
+    let paths: Vec<_> = (3..).take(ops.len()).collect();
+    let length = header.encode(&ops, &paths, &mut buffer).unwrap();
     buffer[..length].to_vec()
 }
 
@@ -63,11 +65,17 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
             Sample::Data(..) | Sample::Control(_) | Sample::Message(..) | Sample::Link(_)
         ));
         assert_ne!(bitwise_crc(body), 0);
-        seeds.push((format!("wire_packet/{}", kind.name()), with_crc(body)));
+        let mut packet = with_crc(body);
+        seeds.push((format!("wire_packet/{}", kind.name()), packet.clone()));
+        if let Some(length) = trim(&mut packet) {
+            packet.truncate(length);
+            seeds.push((format!("wire_packet/{}Trimmed", kind.name()), packet));
+        }
     }
-    seeds.push(("window_header/data".into(), window(WindowKind::Data, 5)));
-    seeds.push(("window_header/arrival".into(), window(WindowKind::Arrival, 0)));
-    seeds.push(("window_header/command".into(), window(WindowKind::Command, 0)));
+    seeds.push(("window_header/data".into(), window(WindowKind::Data, 5, false)));
+    seeds.push(("window_header/paths".into(), window(WindowKind::Data, 5, true)));
+    seeds.push(("window_header/arrival".into(), window(WindowKind::Arrival, 0, false)));
+    seeds.push(("window_header/command".into(), window(WindowKind::Command, 0, false)));
     for kind in EventKind::ALL {
         let reason = u8::from(matches!(kind, EventKind::Nack | EventKind::Fault | EventKind::Sent));
         let event = Event { sequence: 1, reason, ..Event::new(*kind) };

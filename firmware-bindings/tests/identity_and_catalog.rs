@@ -47,7 +47,7 @@ fn identity_golden_words_match() {
     let words = identity::encode(0xb, Capabilities::EVENT_PUSH, &[entry]);
     assert_eq!(
         words,
-        [0x464e_4943, 0x0004_0000, CONTRACT_CHECKSUM, 0xb, 1, 1, 0x0001_0003, 0x2000, 0x1000, 0]
+        [0x464e_4943, 0x0004_0001, CONTRACT_CHECKSUM, 0xb, 1, 1, 0x0001_0003, 0x2000, 0x1000, 0]
     );
     assert_eq!(words[0].to_le_bytes(), *b"CINF");
 }
@@ -61,13 +61,13 @@ fn identity_other_contract_is_refused() {
     };
     assert_eq!(refused(0, u32::MAX), IdentityError::AllOnes);
     assert_eq!(refused(0, 0), IdentityError::WrongMagic { found: 0 });
-    let newer = refused(1, 0x0004_0001);
-    assert_eq!(newer, IdentityError::WrongVersion { found: 0x0004_0001, supported: CONTRACT_VERSION });
+    let newer = refused(1, 0x0004_0002);
+    assert_eq!(newer, IdentityError::WrongVersion { found: 0x0004_0002, supported: CONTRACT_VERSION });
     assert_eq!(
         newer.to_string(),
-        "the bitstream speaks contract 4.1, this software 4.0: update the software"
+        "the bitstream speaks contract 4.2, this software 4.1: update the software"
     );
-    assert!(refused(1, 0x0000_0009).to_string().ends_with("this software 4.0: update the bitstream"));
+    assert!(refused(1, 0x0000_0009).to_string().ends_with("this software 4.1: update the bitstream"));
     let found = !CONTRACT_CHECKSUM;
     assert_eq!(refused(2, found), IdentityError::WrongChecksum { found, supported: CONTRACT_CHECKSUM });
     assert_eq!(refused(5, 63), IdentityError::BlockCount { count: 63 });

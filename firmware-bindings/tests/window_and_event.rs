@@ -33,6 +33,7 @@ fn window() -> WindowHeader {
         segment_packets: 4,
         tries: 3,
         path: 0x4b,
+        path_list: false,
         command: fpga_firmware::window::CommandFields::NONE,
         link: fpga_firmware::window::LinkFields::NONE,
     }
@@ -69,7 +70,7 @@ fn golden_window() -> Vec<u8> {
 #[test]
 fn window_header_encode_and_parse() {
     let mut buffer = [0xa5; 150];
-    assert_eq!(window().encode(&OPS, &mut buffer), Ok(136));
+    assert_eq!(window().encode(&OPS, &[], &mut buffer), Ok(136));
     assert_eq!(&buffer[..136], &golden_window()[..]);
     assert_eq!(&buffer[136..], [0xa5; 14]);
     // Bytes after the header block are not part of it.
@@ -92,11 +93,71 @@ fn window_header_impossible_length_is_refused() {
             Err(WindowError::TooShort { needed, available })
         );
         let mut buffer = vec![0xa5; available];
-        let refused = window().encode(&OPS, &mut buffer);
+        let refused = window().encode(&OPS, &[], &mut buffer);
         assert_eq!(refused, Err(WindowError::TooShort { needed: 136, available }));
         assert!(buffer.iter().all(|byte| *byte == 0xa5), "a refused header is not half written");
     }
-    assert_eq!(window().encode(&OPS[..1], &mut [0; 200]), Err(WindowError::OpCount { given: 1, count: 2 }));
+    assert_eq!(
+        window().encode(&OPS[..1], &[], &mut [0; 200]),
+        Err(WindowError::OpCount { given: 1, count: 2 })
+    );
+}
+
+/// The window with a path identifier per packet.
+fn sprayed() -> WindowHeader {
+    WindowHeader { path_list: true, ..window() }
+}
+
+const PATHS: [u8; 2] = [0x71, 0xf2];
+
+fn golden_sprayed() -> Vec<u8> {
+    let mut bytes = golden_window();
+    bytes[88] = 1;
+    bytes.extend([0x71, 0xf2, 0, 0]);
+    bytes
+}
+
+#[test]
+fn window_header_path_list_follows_op_numbers() {
+    let mut buffer = [0xa5; 150];
+    assert_eq!(sprayed().encode(&OPS, &PATHS, &mut buffer), Ok(140));
+    assert_eq!(&buffer[..140], &golden_sprayed()[..]);
+    assert_eq!(&buffer[140..], [0xa5; 10]);
+    let (header, packets) = WindowHeader::decode(&buffer).unwrap();
+    assert_eq!((header, packets.paths()), (sprayed(), &PATHS[..]));
+    assert!(packets.iter().eq(OPS));
+    assert_eq!((header.block_length(), header.path_list_offset()), (140, 136));
+    // Without a list there are no identifiers, whatever follows the op numbers.
+    buffer[88] = 0;
+    assert!(WindowHeader::decode(&buffer).unwrap().1.paths().is_empty());
+    for available in 0..140 {
+        let needed = if available < HEADER_LENGTH { 128 } else { 140 };
+        let bytes = golden_sprayed();
+        let error = WindowError::TooShort { needed, available };
+        assert_eq!(WindowHeader::decode(&bytes[..available]), Err(error));
+        let error = WindowError::TooShort { needed: 140, available };
+        assert_eq!(sprayed().encode(&OPS, &PATHS, &mut vec![0; available]), Err(error));
+    }
+    let mut buffer = [0; 150];
+    for given in [0, 1, 3] {
+        let refused = sprayed().encode(&OPS, &[7, 8, 9][..given], &mut buffer);
+        assert_eq!(refused, Err(WindowError::PathCount { given, count: 2 }));
+    }
+    for (place, value, error) in [
+        (88, 2, WindowError::Paths { found: 2 }),
+        (88, 0xff, WindowError::Paths { found: 0xff }),
+        (138, 1, WindowError::Reserved),
+        (139, 1, WindowError::Reserved),
+    ] {
+        let mut bytes = golden_sprayed();
+        bytes[place] = value;
+        assert_eq!(WindowHeader::decode(&bytes), Err(error), "byte {place}");
+    }
+    // Packets of a segment only.
+    for kind in [WindowKind::Arrival, WindowKind::Command, WindowKind::LinkInquiry, WindowKind::LinkActive] {
+        let other = WindowHeader { kind, packet_count: 0, ..sprayed() };
+        assert_eq!(other.encode(&[], &[], &mut buffer), Err(WindowError::Reserved), "{kind:?}");
+    }
 }
 
 #[test]
@@ -105,7 +166,7 @@ fn window_header_rules_are_checked() {
         let mut header = window();
         change(&mut header);
         let ops = vec![OpNumber::new(1); header.packet_count.into()];
-        header.encode(&ops, &mut [0; MAX_HEADER_BLOCK]).unwrap_err()
+        header.encode(&ops, &[], &mut [0; MAX_HEADER_BLOCK]).unwrap_err()
     };
     assert_eq!(refused(&|w| w.sequence = 0), WindowError::ZeroSequence);
     assert_eq!(refused(&|w| w.destination = NodeId::ANY), WindowError::Destination);
@@ -127,7 +188,7 @@ fn window_header_rules_are_checked() {
     bytes[69] = 5;
     assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Kind { found: 5 }));
     bytes[69] = 0;
-    for place in (73..128).filter(|place| *place != 75) {
+    for place in (73..128).filter(|place| ![75, 88].contains(place)) {
         bytes[place] = 1;
         assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Reserved));
         bytes[place] = 0;
@@ -145,8 +206,9 @@ fn window_header_makes_packets() {
         (Some(0..64), Some(64..128), None)
     );
     assert_eq!(header.payload_length(), 128);
-    let packet = header.packet(1, OPS[1], source, incarnation).unwrap();
+    let packet = header.packet(1, OPS[1], 9, source, incarnation).unwrap();
     assert_eq!((packet.address.get(), packet.op, packet.start), (header.base.get() + 128, OPS[1], None));
+    assert_eq!(packet.common.path, 9);
     assert_eq!(packet.packet_index(header.base), Some(2));
     // The whole segment: the first packet is a START packet, the last one is short.
     let whole = WindowHeader { first_packet: 0, packet_count: 4, ..header };
@@ -155,12 +217,12 @@ fn window_header_makes_packets() {
     for index in 0..4 {
         let range = whole.payload_range(index).unwrap();
         let payload = vec![0x5a; (range.end - range.start) as usize];
-        let packet = whole.packet(index, OPS[0], source, incarnation).unwrap();
+        let packet = whole.packet(index, OPS[0], 9, source, incarnation).unwrap();
         assert_eq!(packet.start.is_some(), index == 0);
         let length = packet.encode(&payload, &mut frame).unwrap();
         assert!(Packet::parse(&frame[..length]).is_ok());
     }
-    assert_eq!(whole.packet(4, OPS[0], source, incarnation), None);
+    assert_eq!(whole.packet(4, OPS[0], 9, source, incarnation), None);
     assert_eq!(whole.arrival(source, incarnation), None);
 }
 
@@ -170,14 +232,14 @@ fn window_header_arrival_makes_arrived_packet() {
     let notice =
         WindowHeader { kind: WindowKind::Arrival, packet_count: 0, packet_size_log2: 200, ..window() };
     let mut buffer = [0xa5; 128];
-    assert_eq!(notice.encode(&[], &mut buffer), Ok(128));
+    assert_eq!(notice.encode(&[], &[], &mut buffer), Ok(128));
     let (header, ops) = WindowHeader::decode(&buffer).unwrap();
     assert!(ops.is_empty());
     assert_eq!((header, header.payload_length(), header.payload_range(0)), (notice, 0, None));
     let arrived = header.arrival(NodeId::new(1), Incarnation::new(7)).unwrap();
     assert_eq!((arrived.address, arrived.length), (notice.transfer_base, notice.transfer_length));
     assert!(Control::Arrived(arrived).encode(&mut [0; 64]).is_ok());
-    let refused = |notice: WindowHeader| notice.encode(&[], &mut [0; 128]).unwrap_err();
+    let refused = |notice: WindowHeader| notice.encode(&[], &[], &mut [0; 128]).unwrap_err();
     assert!(matches!(refused(WindowHeader { packet_count: 1, ..notice }), WindowError::PacketRange { .. }));
     assert_eq!(refused(WindowHeader { transfer_length: 0, ..notice }), WindowError::EmptyTransfer);
     assert!(matches!(
@@ -193,14 +255,14 @@ fn window_header_command_describes_transfer() {
     let fields = CommandFields { number, priority: 0x55, timeout_ns: patience_ns, scheme };
     let command = WindowHeader { kind: WindowKind::Command, packet_count: 0, command: fields, ..window() };
     let mut buffer = [0xa5; 128];
-    assert_eq!(command.encode(&[], &mut buffer), Ok(128));
+    assert_eq!(command.encode(&[], &[], &mut buffer), Ok(128));
     assert_eq!(buffer[69], 2);
     assert_eq!(
         buffer[73..88],
         [0x55, 5, 0x4b, 0x11, 0x22, 0x33, 0x44, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]
     );
     assert_eq!(WindowHeader::decode(&buffer).unwrap().0, command);
-    let refused = |command: WindowHeader| command.encode(&[], &mut [0; 128]).unwrap_err();
+    let refused = |command: WindowHeader| command.encode(&[], &[], &mut [0; 128]).unwrap_err();
     // Other kinds have no such fields, and no field reaches beyond the address space.
     assert_eq!(refused(WindowHeader { kind: WindowKind::Arrival, ..command }), WindowError::Reserved);
     let base = CardAddr::new(u64::MAX);
@@ -215,7 +277,7 @@ fn window_header_command_describes_transfer() {
     }
     let own = CommandFields { scheme: Some(fpga_firmware::generated::Scheme::Registry), ..fields };
     assert_eq!(refused(WindowHeader { command: own, ..command }), WindowError::Scheme { found: 0 });
-    for place in [88, 127] {
+    for place in [88, 89, 127] {
         let mut bytes = buffer;
         bytes[place] = 1;
         assert_eq!(WindowHeader::decode(&bytes).unwrap_err(), WindowError::Reserved, "byte {place}");
@@ -228,7 +290,7 @@ fn link_windows_encode_and_become_packets() {
     let kind = WindowKind::LinkActive;
     let active = WindowHeader { kind, packet_count: 0, transfer_length: 0, link: fields, ..window() };
     let mut buffer = [0xa5; 128];
-    assert_eq!(active.encode(&[], &mut buffer), Ok(128));
+    assert_eq!(active.encode(&[], &[], &mut buffer), Ok(128));
     assert_eq!((buffer[69], buffer[88..112].iter().any(|byte| *byte != 0)), (4, false));
     assert_eq!(buffer[112..], [1, 2, 3, 4, 9, 0, 0, 0, 2, 1, 1, 2, 0, 0, 0, 0]);
     assert_eq!(WindowHeader::decode(&buffer).unwrap().0, active);
@@ -242,7 +304,7 @@ fn link_windows_encode_and_become_packets() {
     let packet = inquiry.link_packet(node, incarnation).unwrap();
     assert_eq!(packet.word, LinkFeedback::Inquiry { number: 5 });
     // Invalid fields, and fields of other kinds.
-    let refused = |header: WindowHeader| header.encode(&[], &mut [0; 128]).unwrap_err();
+    let refused = |header: WindowHeader| header.encode(&[], &[], &mut [0; 128]).unwrap_err();
     assert_eq!(refused(WindowHeader { kind: WindowKind::LinkInquiry, ..active }), WindowError::Reserved);
     assert_eq!(refused(WindowHeader { kind: WindowKind::Arrival, ..active }), WindowError::Reserved);
     for (receiver, rate, queue) in [(u32::MAX, 0, 0), (9, 1001, 0), (9, 0, 1001)] {
@@ -253,7 +315,7 @@ fn link_windows_encode_and_become_packets() {
         refused(WindowHeader { packet_count: 1, ..active }),
         WindowError::PacketRange { count: 1, .. }
     ));
-    for at in [88, 111, 124, 127] {
+    for at in [88, 89, 111, 124, 127] {
         let mut bytes = buffer;
         bytes[at] = 1;
         assert_eq!(WindowHeader::decode(&bytes).unwrap_err(), WindowError::Reserved, "{at}");
@@ -328,7 +390,7 @@ fn event_invalid_bytes_are_refused() {
             let mut bytes = golden_event();
             (bytes[0], bytes[1]) = (kind, reason);
             let legal = match kind {
-                2 => (1..=8).contains(&reason),
+                2 => (1..=9).contains(&reason),
                 10 => (1..=9).contains(&reason),
                 13 => (1..=9).contains(&reason),
                 1..=16 => reason == 0,
@@ -346,9 +408,14 @@ fn event_invalid_bytes_are_refused() {
 }
 
 #[test]
-fn longest_header_block_has_most_op_numbers() {
+fn longest_header_block_has_most_op_numbers_and_paths() {
     let window = WindowHeader { packet_count: 256, segment_packets: 256, ..window() };
-    assert_eq!((window.block_length(), MAX_HEADER_BLOCK), (HEADER_LENGTH + 1024, HEADER_LENGTH + 1024));
+    assert_eq!(
+        (window.block_length(), window.path_list_offset()),
+        (HEADER_LENGTH + 1024, HEADER_LENGTH + 1024)
+    );
+    let sprayed = WindowHeader { path_list: true, ..window };
+    assert_eq!((sprayed.block_length(), MAX_HEADER_BLOCK), (HEADER_LENGTH + 1280, HEADER_LENGTH + 1280));
 }
 
 #[test]
@@ -376,7 +443,42 @@ proptest! {
         if let Ok((header, ops)) = WindowHeader::decode(&bytes) {
             let ops: Vec<_> = ops.iter().collect();
             let mut again = [0xa5; 136];
-            let length = header.encode(&ops, &mut again).unwrap();
+            let length = header.encode(&ops, &[], &mut again).unwrap();
+            prop_assert_eq!(&again[..length], &bytes[..length]);
+        }
+    }
+
+    #[test]
+    fn window_header_any_path_list_has_one_encoding(
+        packets in prop::collection::vec(any::<(u32, u8)>(), 1..=256),
+        rest in prop::collection::vec(any::<u8>(), 0..8),
+        (place, value) in any::<(prop::sample::Index, u8)>(),
+    ) {
+        let count = packets.len() as u16;
+        let header = WindowHeader {
+            first_packet: 0,
+            packet_count: count,
+            segment_packets: count,
+            segment_length: 64 * u32::from(count),
+            base: CardAddr::new(window().transfer_base.get() + 256),
+            transfer_length: 256 + 64 * u64::from(count),
+            ..sprayed()
+        };
+        let (ops, paths): (Vec<_>, Vec<_>) = packets.iter().map(|(op, path)| (OpNumber::new(*op), *path)).unzip();
+        let mut bytes = vec![0xa5; header.block_length()];
+        prop_assert_eq!(header.encode(&ops, &paths, &mut bytes), Ok(bytes.len()));
+        let length = bytes.len();
+        bytes.extend(&rest);
+        let (found, lists) = WindowHeader::decode(&bytes).unwrap();
+        prop_assert_eq!((found, lists.paths()), (header, &paths[..]));
+        prop_assert!(lists.iter().eq(ops));
+        // Any other byte in it is another block, or none.
+        let place = place.index(length);
+        bytes[place] = value;
+        if let Ok((header, lists)) = WindowHeader::decode(&bytes) {
+            let ops: Vec<_> = lists.iter().collect();
+            let mut again = [0xa5; MAX_HEADER_BLOCK];
+            let length = header.encode(&ops, lists.paths(), &mut again).unwrap();
             prop_assert_eq!(&again[..length], &bytes[..length]);
         }
     }
@@ -386,7 +488,8 @@ proptest! {
 #[test]
 fn event_registration_round_trips_in_one_byte() {
     let both = Flags::SILENT.with(Flags::NOTIFY_RECEIVER);
-    for flags in [Flags::NONE, Flags::SILENT, Flags::NOTIFY_RECEIVER, Flags::NO_NOTICE, both] {
+    let trimmed = Flags::NO_NOTICE.with(Flags::TRIMMED);
+    for flags in [Flags::NONE, Flags::SILENT, Flags::NOTIFY_RECEIVER, Flags::NO_NOTICE, both, trimmed] {
         for scheme in Scheme::ALL {
             let tries = Registration::byte(flags, *scheme);
             let event = Event { tries, ..Event::new(EventKind::Registered) };
@@ -395,12 +498,9 @@ fn event_registration_round_trips_in_one_byte() {
         }
     }
     // Other flags of a packet are not reported; numbers of future schemes give no scheme.
-    assert_eq!(Registration::byte(Flags::from_bits(u16::MAX), Scheme::Registry), 14);
+    assert_eq!(Registration::byte(Flags::from_bits(u16::MAX), Scheme::Registry), 0x8e);
     let unknown = Event { tries: 0xff, ..Event::new(EventKind::Registered) };
-    assert_eq!(
-        unknown.registration(),
-        Some(Registration { flags: both.with(Flags::NO_NOTICE), scheme: None })
-    );
+    assert_eq!(unknown.registration(), Some(Registration { flags: both.with(trimmed), scheme: None }));
 }
 
 #[test]

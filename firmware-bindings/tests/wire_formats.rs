@@ -224,10 +224,10 @@ fn packet_unknown_version_kind_or_flag_is_refused() {
             assert_eq!(refusal(&changed), WireError::Kind { found });
         }
         changed[1] = kind.value();
-        // Silent, notify receiver, no notice; marked; echo.
+        // Silent, notify receiver, no notice, trimmed; marked; echo.
         let known = 0b100_0000
             | match kind {
-                PacketKind::Data | PacketKind::Start => 0b1110,
+                PacketKind::Data | PacketKind::Start => 0b10_1110,
                 PacketKind::MessageRequest | PacketKind::MessageStart => 0b1000,
                 PacketKind::Ack | PacketKind::Nack | PacketKind::MessageAnswer | PacketKind::MessageMap => {
                     0b1000_0000
@@ -239,6 +239,8 @@ fn packet_unknown_version_kind_or_flag_is_refused() {
             let allowed = flags & !known == 0 && flags & 0b1100 != 0b1100;
             match Packet::parse(&with_crc(&changed)) {
                 Ok(packet) => assert!(allowed && packet.common().flags.bits() == flags),
+                // Trimmed, but with its payload.
+                Err(WireError::PayloadLength { length: 8, .. }) => assert!(allowed && flags & 0b10_0000 != 0),
                 Err(error) => assert!(!allowed && matches!(error, WireError::Flags { .. }), "{error}"),
             }
         }
@@ -293,7 +295,7 @@ fn packet_reason_is_number_of_senders_in_ack() {
             Ok(Packet::Control(Control::Nack(nack))) => assert_eq!(nack.reason.value(), reason),
             Ok(other) => panic!("{other:?}"),
             Err(error) => {
-                assert!(!(1..=8).contains(&reason));
+                assert!(!(1..=9).contains(&reason));
                 assert_eq!(error, WireError::Reason { kind: PacketKind::Nack, found: reason });
             }
         }
@@ -467,6 +469,42 @@ fn packet_mark_sets_one_flag_in_every_kind() {
         assert_eq!(packet, damaged);
     }
     assert!((0..20).all(|length| !fpga_firmware::wire::mark(&mut vec![0; length])));
+}
+
+#[test]
+fn packet_trim_leaves_header_of_data_and_start_only() {
+    use fpga_firmware::wire::{Flags, trim};
+    for (kind, body) in GOLDEN {
+        let mut packet = with_crc(body);
+        let whole = packet.clone();
+        // A damaged packet stays damaged.
+        packet[5] ^= 1;
+        assert_eq!(trim(&mut packet), None, "{kind}");
+        packet[5] ^= 1;
+        assert_eq!(packet, whole);
+        let Packet::Data(data) = Packet::parse(&whole).unwrap() else {
+            assert_eq!((trim(&mut packet), &packet), (None, &whole), "{kind}");
+            continue;
+        };
+        let mut expected = body[..body.len() - 8].to_vec();
+        expected[2] |= 1 << 5;
+        expected[52..54].fill(0);
+        let length = trim(&mut packet).unwrap();
+        assert_eq!(&packet[..length], with_crc(&expected), "{kind}");
+        let Ok(Packet::Data(trimmed)) = Packet::parse(&packet[..length]) else { panic!("{kind}") };
+        assert_eq!((trimmed.kind(), trimmed.payload(), trimmed.start()), (kind, &[][..], data.start()));
+        let flags = data.common().flags.with(Flags::TRIMMED);
+        assert_eq!((trimmed.common().flags, trimmed.op()), (flags, data.op()));
+        // Cut again, it does not change. Without the flag, an empty payload is refused.
+        let again = packet.clone();
+        assert_eq!((trim(&mut packet[..length]), &packet), (Some(length), &again));
+        expected[2] &= !(1 << 5);
+        assert_eq!(refusal(&expected), WireError::PayloadLength { length: 0, packet_size: 64 }, "{kind}");
+        let mut header = data.header();
+        assert!(matches!(header.encode(&[], &mut packet), Err(EncodeError::Invalid(_))));
+        header.common.flags = flags;
+        assert!(matches!(header.encode(b"payload!", &mut packet), Err(EncodeError::Invalid(_))));
+    }
 }
 
 #[test]

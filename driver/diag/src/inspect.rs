@@ -105,6 +105,8 @@ receive_counters! {
     rates_raised = RATES_RAISED;
     /// Events about link feedback dropped because their share of the event ring was full.
     link_events_dropped = LINK_EVENTS_DROPPED;
+    /// Packets whose payload a switch had cut off.
+    trimmed = TRIMMED;
 }
 
 /// Message that the card sends under a message scheme.

@@ -207,7 +207,7 @@ impl TransmitPath {
         self.sequence = event::next_sequence(self.sequence);
         let header = header(transmit, self.sequence);
         let length = header
-            .encode(transmit.ops.as_slice(), &mut self.scratch[..])
+            .encode(transmit.ops.as_slice(), transmit.ops.paths(), &mut self.scratch[..])
             .map_err(|error| EndpointError::Header(Cause::new(CauseClass::Argument, None, error)))?;
         let too_long = |_| EndpointError::Windows { reason: "payload above the CDMA's limit" };
         let place =
@@ -351,6 +351,7 @@ fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
         segment_packets: transmit.segment_packets,
         tries: transmit.tries,
         path: transmit.path,
+        path_list: transmit.ops.differ_in_path(),
         command,
         link,
     }

@@ -11,7 +11,7 @@ use common::{INCARNATION, KEY, RECEIVER, SENDER, pattern};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, OpNumber};
-use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags, Packet, StartFields};
+use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags, Packet, StartFields, trim};
 use fpga_netmodel::{DeliveryPath, Order};
 use fpga_protocol::Nanos;
 use fpga_protocol::mirror::Mirror;
@@ -47,6 +47,8 @@ struct Faults {
     /// Probability of loss, in units of 1/256.
     lost: u32,
     doubled: u32,
+    /// Packets of which a switch cuts off the payload.
+    trimmed: u32,
 }
 
 struct Testbed {
@@ -100,9 +102,13 @@ impl Testbed {
         }
     }
 
-    fn copies(&mut self) -> u32 {
+    fn roll(&mut self) -> u32 {
         self.dice = self.dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        let roll = u32::try_from(self.dice >> 56).unwrap();
+        u32::try_from(self.dice >> 56).unwrap()
+    }
+
+    fn copies(&mut self) -> u32 {
+        let roll = self.roll();
         if roll < self.faults.lost {
             0
         } else if roll < self.faults.lost + self.faults.doubled {
@@ -179,7 +185,12 @@ impl Testbed {
             source += length;
             let length = header.encode(&payload, &mut buffer).unwrap();
             for _ in 0..self.copies() {
-                self.there.offer(self.now, buffer[..length].to_vec()).unwrap();
+                let mut frame = buffer[..length].to_vec();
+                if self.roll() < self.faults.trimmed {
+                    let length = trim(&mut frame).unwrap();
+                    frame.truncate(length);
+                }
+                self.there.offer(self.now, frame).unwrap();
             }
         }
         assert_eq!(source, end, "the ops cover the payload");
@@ -340,7 +351,7 @@ fn back_to_back_small_tables_with_loss_and_copies_deliver_all() {
         receiver.transfers = 4;
         receiver.tombstones = 3;
         receiver.registry_timeout = Nanos::from_millis(100);
-        let faults = Faults { lost: 20, doubled: 30 };
+        let faults = Faults { lost: 20, doubled: 30, trimmed: 0 };
         let mut network = Testbed::new(sender, receiver, 24, seed, faults);
         let mut offset = 0;
         let mut total = 0;
@@ -366,5 +377,40 @@ fn back_to_back_small_tables_with_loss_and_copies_deliver_all() {
             "{counters:?}"
         );
         assert!(network.sender.counters().retransmits > 0);
+    }
+}
+
+/// A network that cuts off payloads instead of dropping packets: everything arrives, and no packet waits for a timer.
+#[test]
+fn back_to_back_trimmed_packets_arrive_without_timeouts() {
+    for (seed, trimmed) in (0..).zip([1, 20, 64, 128, 200, 240]) {
+        for (lost, doubled) in [(0, 0), (0, 30), (20, 30)] {
+            let mut receiver = receiver_config();
+            receiver.registry_entries = 64;
+            receiver.escape_slots = 256;
+            let mut sender = SenderConfig::default();
+            sender.paths = 16;
+            // Without other faults in order: packets that arrive late may count as lost.
+            let depth = if lost + doubled == 0 { 1 } else { 8 };
+            let mut network = Testbed::new(sender, receiver, depth, seed, Faults { lost, doubled, trimmed });
+            let mut offset = 0;
+            let sizes = [1, 513, 40_000, 512, 100_000, 16 << 10];
+            for length in sizes {
+                network.submit(offset, length, Notify::Receiver);
+                offset += length;
+            }
+            network.run();
+            assert_eq!(network.completions.len(), sizes.len());
+            assert!(network.completions.iter().all(|c| c.result == Ok(())));
+            assert_eq!(network.notices as usize, sizes.len());
+            network.check(0, offset);
+            let (near, far) = (network.sender.counters(), network.receiver.counters());
+            assert!(near.trimmed <= far.trimmed && (trimmed == 1 || near.trimmed > 0), "{near:?} {far:?}");
+            if lost == 0 && doubled == 0 {
+                // An answer that comes late by more than the reorder window costs a retransmission.
+                assert_eq!(near.timeouts, 0);
+                assert!(near.retransmits <= far.trimmed + far.trimmed / 16, "{near:?} {far:?}");
+            }
+        }
     }
 }

@@ -22,4 +22,5 @@ mod sender;
 mod sender_flow;
 mod state;
 mod timeouts;
+mod trimmed;
 mod withdraw;

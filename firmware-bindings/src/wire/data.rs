@@ -3,7 +3,7 @@
 use fpga_registers::CardAddr;
 
 use super::{
-    CRC_LENGTH, Common, DATA_HEADER_LENGTH, EncodeError, PacketKind, START_HEADER_LENGTH, WireError,
+    CRC_LENGTH, Common, DATA_HEADER_LENGTH, EncodeError, Flags, PacketKind, START_HEADER_LENGTH, WireError,
 };
 use crate::bytes::{ByteImage, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::layout::{common, data as at, start};
@@ -118,7 +118,8 @@ impl DataHeader {
         let packet_size = packet_size(self.packet_size_log2)?;
         let refused = WireError::PayloadLength { length: payload_length, packet_size };
         let length = u32::try_from(payload_length).map_err(|_| refused)?;
-        if length == 0 || length > packet_size {
+        let trimmed = self.common.flags.contains(Flags::TRIMMED);
+        if (length == 0) != trimmed || length > packet_size {
             return Err(refused);
         }
         check_index(self.segment, self.segment_count)?;
@@ -226,7 +227,8 @@ fn check_start(
         return Err(WireError::StartAddress { address, base: geometry.base });
     }
     let expected = geometry.segment_length.min(packet_size);
-    if length != expected {
+    // If it is empty, a switch has cut it off.
+    if length != expected && length != 0 {
         let found = length as usize;
         return Err(WireError::StartPayload { found, expected, segment: geometry.segment });
     }
@@ -361,7 +363,7 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// Payload: 1 byte to the packet size.
+    /// Payload: 1 byte to the packet size; empty if a switch has cut it off ([`Flags::TRIMMED`]).
     #[must_use]
     #[inline]
     pub const fn payload(&self) -> &'a [u8] {

@@ -80,9 +80,9 @@ pub enum WireError {
         /// Kind of the packet.
         kind: PacketKind,
     },
-    /// The payload is empty or longer than the packet size.
+    /// The payload is empty without [`Flags::TRIMMED`], not empty with it, or longer than the packet size.
     #[error(
-        "payload of {length} in packets of {counted_packet_size}: the allowed range is 1 to {packet_size}",
+        "payload of {length} in packets of {counted_packet_size}: the allowed range is 1 to {packet_size}, and 0 with TRIMMED",
         length = quantity(*length, "byte"),
         counted_packet_size = quantity(*packet_size, "byte"),
     )]

@@ -96,7 +96,7 @@ pub struct Common {
     pub destination: NodeId,
     /// Incarnation of `source`.
     pub incarnation: Incarnation,
-    /// Flags of the segment, in DATA and START. MESSAGE_REQUEST and MESSAGE_START may carry [`Flags::NO_NOTICE`], answers
+    /// Flags of the segment, and [`Flags::TRIMMED`], in DATA and START. MESSAGE_REQUEST and MESSAGE_START may carry [`Flags::NO_NOTICE`], answers
     /// [`Flags::ECHO`], and all packets [`Flags::MARKED`].
     pub flags: Flags,
     /// Path identifier: switches that choose between equal routes hash it. Answers repeat it.
@@ -120,7 +120,7 @@ impl Common {
     #[inline]
     fn check(&self, kind: PacketKind) -> Result<(), WireError> {
         let allowed = Flags::MARKED.with(match kind {
-            PacketKind::Data | PacketKind::Start => SEGMENT_FLAGS,
+            PacketKind::Data | PacketKind::Start => SEGMENT_FLAGS.with(Flags::TRIMMED),
             PacketKind::MessageRequest | PacketKind::MessageStart => Flags::NO_NOTICE,
             PacketKind::Ack | PacketKind::Nack | PacketKind::MessageAnswer | PacketKind::MessageMap => {
                 Flags::ECHO
@@ -186,6 +186,15 @@ pub fn mark(packet: &mut [u8]) -> bool {
     *flags |= Flags::MARKED.low_byte();
     *crc = crc32c(body).to_le_bytes();
     true
+}
+
+/// Cuts off the payload of a DATA or START packet as a switch with a full queue does: sets [`Flags::TRIMMED`] and a payload length of 0, and
+/// renews the checksum. Returns the new length of the packet; `None` for bytes that are not such a packet, which stay as they are.
+pub fn trim(packet: &mut [u8]) -> Option<usize> {
+    let Ok(Packet::Data(data)) = Packet::parse(packet) else { return None };
+    let header = data.header();
+    let common = Common { flags: header.common.flags.with(Flags::TRIMMED), ..header.common };
+    DataHeader { common, ..header }.encode(&[], packet).ok()
 }
 
 /// Whether the flags ask both for a notification by the receiver and for no notification.

@@ -409,9 +409,10 @@ impl Mirror {
             EventKind::Registered => {
                 let before = place.operation.is_some().then_some(place.generation).flatten();
                 self.occupancy += u16::from(place.operation.is_none());
-                let expected = u16::try_from(event.count).ok().and_then(Mask::first_of);
                 let (flags, scheme) =
                     event.registration().map_or((Flags::NONE, None), |how| (how.flags, how.scheme));
+                let mask = if flags.contains(Flags::TRIMMED) { Mask::none_of } else { Mask::first_of };
+                let expected = u16::try_from(event.count).ok().and_then(mask);
                 let tells_packets = self.masks && scheme == Some(Scheme::Registry);
                 *place = MirrorEntry {
                     generation: Some(generation),

@@ -186,9 +186,14 @@ impl Receiver {
         &mut self.access
     }
 
-    /// Calls [`Receiver::handle_packet`] for a parsed packet.
+    /// Calls [`Receiver::handle_packet`] for a parsed packet, or [`Receiver::handle_trimmed`] if a switch has cut off its payload.
     pub fn handle_data<M: ReceiveMemory + ?Sized>(&mut self, now: Nanos, packet: &Data<'_>, memory: &mut M) {
-        self.handle_packet(now, &packet.header(), packet.payload(), memory);
+        let header = packet.header();
+        if header.common.flags.contains(Flags::TRIMMED) {
+            self.handle_trimmed(now, &header, memory);
+        } else {
+            self.handle_packet(now, &header, packet.payload(), memory);
+        }
     }
 
     /// Processes one DATA or START packet. Safety does not rely on the checks of `Packet::parse`; only the choice
@@ -214,6 +219,7 @@ impl Receiver {
         let size = fpga_registers::cast::index(self.config.packet_size());
         if header.packet_size_log2 != self.config.packet_size_log2
             || payload.is_empty()
+            || header.common.flags.contains(Flags::TRIMMED)
             || payload.len() > size
         {
             self.contradiction(now, header, payload.len());
@@ -237,6 +243,10 @@ impl Receiver {
         self.counters.trimmed += 1;
         if header.common.destination != self.config.node || header.common.source == NodeId::ANY {
             self.counters.bad_packets += 1;
+            return;
+        }
+        if header.packet_size_log2 != self.config.packet_size_log2 {
+            self.contradiction(now, header, 0);
             return;
         }
         match self.registry.find(&key_of(header)) {

@@ -336,12 +336,13 @@ impl Receiver {
         self.counters.registrations += 1;
         let occupancy = self.registry.occupancy();
         self.counters.registry_high_water = self.counters.registry_high_water.max(occupancy);
+        let trimmed = if mask.contains(0) { Flags::NONE } else { Flags::TRIMMED };
         let event = Event {
             count: u32::from(start.packets),
             address: start.base,
             length: u64::from(start.segment_length),
             op: OpNumber::new(header.segment_count),
-            tries: Registration::byte(flags, Scheme::Registry),
+            tries: Registration::byte(flags.with(trimmed), Scheme::Registry),
             ..self.entry_event(EventKind::Registered, slot)
         };
         self.event(now, event);

@@ -54,7 +54,7 @@ pub use types::{
 pub use views::{PacketView, TransferStage, TransferView};
 
 use crate::list::{List, ListLinks};
-use crate::op_table::{Op, OpTable, OpTableConfig};
+use crate::op_table::{Op, OpState, OpTable, OpTableConfig};
 use crate::scheme::bits::PacketSet;
 use crate::segment::{TransferClass, classify, segment_count};
 use crate::slot_index::SlotIndex;
@@ -419,8 +419,8 @@ impl Sender {
         let destination = self.transfers[index(owner)].destination;
         self.transfers[index(owner)].progress = now;
         self.destinations.get_mut(destination).suspect = false;
-        // An answer to an earlier try says nothing about the try in flight.
-        if answer.tries != op.tries {
+        // An answer to an earlier try says nothing about the try in flight; a copy of an answer, nothing new.
+        if answer.tries != op.tries || op.state == OpState::Due {
             return;
         }
         self.counters.trimmed += 1;

@@ -1,6 +1,6 @@
 //! Path identifiers of transmit windows (docs/protocol.md 9.6).
 //!
-//! Each packet has its own identifier; a retransmission gets another one.
+//! Each packet of a window has its own identifier; a retransmission gets another one.
 
 use alloc::boxed::Box;
 
@@ -43,7 +43,7 @@ impl Sender {
         }
     }
 
-    /// Chooses the identifiers of a window of new packets, and returns that of the first.
+    /// Chooses the identifiers of a window of new packets, and returns that of the first; without op numbers, that of its only packet.
     pub(super) fn route(&mut self, destination: u32, first: u16, ops: &mut Ops) -> u8 {
         let Some(set) = self.routes.sets.get_mut(index(destination)) else { return 0 };
         for number in 0..usize::from(ops.len()) {
@@ -55,7 +55,7 @@ impl Sender {
                 *last = route;
             }
         }
-        ops.path(0)
+        if ops.is_empty() { set.choose() } else { ops.path(0) }
     }
 
     /// Returns the identifier of a retransmission. If the packet was not refused, it seems lost.

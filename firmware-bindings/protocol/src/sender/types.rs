@@ -159,7 +159,19 @@ impl Ops {
     /// Returns the path identifier of packet `number` of the window.
     #[must_use]
     pub fn path(&self, number: u16) -> u8 {
-        self.paths.get(usize::from(number)).copied().unwrap_or(0)
+        self.paths().get(usize::from(number)).copied().unwrap_or(0)
+    }
+
+    /// Returns the path identifiers of the packets as a slice.
+    #[must_use]
+    pub fn paths(&self) -> &[u8] {
+        self.paths.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// Whether the packets have different path identifiers.
+    #[must_use]
+    pub fn differ_in_path(&self) -> bool {
+        self.paths().iter().any(|path| *path != self.path(0))
     }
 
     pub(super) fn set_path(&mut self, number: usize, path: u8) {
@@ -255,7 +267,8 @@ pub struct Transmit {
     pub packet_size_log2: u8,
     /// Number of times that these packets have been sent, including this time.
     pub tries: u8,
-    /// Path identifier of the packets.
+    /// Path identifier of the packet of a window without op numbers: arrival notice, link packet, or command. Of data, that of the first
+    /// packet; each packet has its own one ([`Ops::path`]).
     pub path: u8,
     /// Whether the segment's completion raises no local event: every segment but a transfer's last.
     pub silent: bool,

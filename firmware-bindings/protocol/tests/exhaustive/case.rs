@@ -20,11 +20,36 @@ pub(crate) type TransferName = (u32, u32);
 /// Packet or answer in flight. A packet keeps its op number when it is retransmitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum WirePacket {
-    Data { name: TransferName, oldest_live: u32, segment: u32, packet: u16, op: u32, tries: u8 },
-    Arrival { name: TransferName },
-    Ack { name: TransferName, segment: u32, op: u32, tries: u8 },
-    Nack { name: TransferName, segment: u32, op: u32, tries: u8, full: bool },
-    Done { name: TransferName, segment: u32 },
+    /// `trimmed`: a switch has cut off the payload.
+    Data {
+        name: TransferName,
+        oldest_live: u32,
+        segment: u32,
+        packet: u16,
+        op: u32,
+        tries: u8,
+        trimmed: bool,
+    },
+    Arrival {
+        name: TransferName,
+    },
+    Ack {
+        name: TransferName,
+        segment: u32,
+        op: u32,
+        tries: u8,
+    },
+    Nack {
+        name: TransferName,
+        segment: u32,
+        op: u32,
+        tries: u8,
+        reason: NackReason,
+    },
+    Done {
+        name: TransferName,
+        segment: u32,
+    },
 }
 
 impl WirePacket {
@@ -33,8 +58,13 @@ impl WirePacket {
         matches!(self, Self::Data { packet: 0, .. })
     }
 
-    pub(crate) const fn reason(full: bool) -> NackReason {
-        if full { NackReason::EscapeFull } else { NackReason::Busy }
+    /// The packet without its payload; `None` for others.
+    pub(crate) const fn trim(mut self) -> Option<Self> {
+        match &mut self {
+            Self::Data { trimmed, .. } if !*trimmed => *trimmed = true,
+            _ => return None,
+        }
+        Some(self)
     }
 }
 
@@ -54,6 +84,8 @@ pub(crate) struct Budget {
     pub(crate) late: u8,
     /// Timers that expire although packets are in flight.
     pub(crate) early: u8,
+    /// Packets of which a switch cuts off the payload.
+    pub(crate) trims: u8,
 }
 
 /// Parameters of one search.
@@ -91,7 +123,7 @@ pub(crate) const PLAIN: Case = Case {
     notify: Notify::Receiver,
     numbers: [1, 2, 3],
     starts_last: false,
-    budget: Budget { losses: 0, copies: 0, restarts: 0, deaths: 0, late: 0, early: 0 },
+    budget: Budget { losses: 0, copies: 0, restarts: 0, deaths: 0, late: 0, early: 0, trims: 0 },
 };
 
 /// First address of a transfer. Each starts one packet after its predecessor, so that they overlap. All incarnations write to the same
@@ -179,7 +211,9 @@ impl Case {
 
     /// The packet as the network delivers it.
     pub(crate) fn packet(&self, flight: WirePacket) -> Option<(DataHeader, Vec<u8>)> {
-        let WirePacket::Data { name, oldest_live, segment, packet, op, tries } = flight else { return None };
+        let WirePacket::Data { name, oldest_live, segment, packet, op, tries, trimmed } = flight else {
+            return None;
+        };
         let segment_offset = u64::from(segment) * self.segment_size();
         let segment_length = self.segment_size().min(self.length() - segment_offset);
         let offset = segment_offset + u64::from(packet) * PACKET;
@@ -188,6 +222,9 @@ impl Case {
         let mut flags = if last { Flags::NONE } else { Flags::SILENT };
         if self.notify == Notify::Receiver {
             flags = flags.with(Flags::NOTIFY_RECEIVER);
+        }
+        if trimmed {
+            flags = flags.with(Flags::TRIMMED);
         }
         let start = StartFields {
             base: CardAddr::new(base(name) + segment_offset),
@@ -215,6 +252,7 @@ impl Case {
             packet_size_log2: 6,
             start: (packet == 0).then_some(start),
         };
+        let length = if trimmed { 0 } else { length };
         Some((header, (offset..offset + length).map(|at| byte(name, at)).collect()))
     }
 }

@@ -1,7 +1,7 @@
 //! Search of all reachable states of sender, receiver and the network between them.
 //!
 //! The search is breadth-first over states, not sequences. At any moment every packet and answer in flight may be delivered, lost or
-//! duplicated, and the sender may restart, within a budget of each. When nothing is in flight, time passes until a timer expires at either
+//! duplicated, packets may lose their payload (be trimmed), and the sender may restart, within a budget of each. When nothing is in flight, time passes until a timer expires at either
 //! end; if the budget allows it, a few timers also expire while packets are in flight. Packets carry the sender's values, including its
 //! oldest live transfer. A state that was seen before is not followed again. States are distinguished by a 128-bit hash: among ten
 //! million, two different ones have the same hash with a probability of 10^-25.
@@ -34,7 +34,7 @@ use fpga_protocol::sender::Notify;
 use search::{Faults, SearchResult, search};
 
 const fn budget(losses: u8, copies: u8) -> Budget {
-    Budget { losses, copies, restarts: 0, deaths: 0, late: 0, early: 0 }
+    Budget { losses, copies, restarts: 0, deaths: 0, late: 0, early: 0, trims: 0 }
 }
 
 /// A receiver with one entry and one escape slot that keeps packets for a millisecond: it refuses nearly everything.
@@ -173,6 +173,57 @@ fn search_restart_does_not_depend_on_packet_lifetime() {
         let case = Case { packets: 2, budget, packet_lifetime, ..PLAIN };
         assert_no_violation("a restart, an early timer", case);
     }
+}
+
+/// A network that cuts off payloads instead of dropping packets delivers everything, together with all other faults.
+#[test]
+fn search_trimmed_packets_are_delivered() {
+    let trims = |trims, losses, copies| Budget { trims, ..budget(losses, copies) };
+    let mut states = 0;
+    for (name, case) in [
+        ("1 packet, 4 trims", Case { budget: trims(4, 1, 1), ..PLAIN }),
+        ("3 packets, 2 trims", Case { packets: 3, budget: trims(2, 1, 1), ..PLAIN }),
+        (
+            "2 operations of 2 packets, 2 trims",
+            Case { packets: 2, transfers: 2, budget: trims(2, 1, 0), ..PLAIN },
+        ),
+        (
+            "2 segments of 2 packets, 2 trims",
+            Case { packets: 2, segments: 2, budget: trims(2, 0, 1), ..PLAIN },
+        ),
+        (
+            "2 packets, 2 trims, notice by the sender",
+            Case { packets: 2, notify: Notify::Sender, budget: trims(2, 1, 1), ..PLAIN },
+        ),
+        ("one entry, 3 packets, 2 trims", Case { packets: 3, budget: trims(2, 1, 0), ..SMALL_RECEIVER }),
+        (
+            "one entry, 2 operations of 2 packets, 2 trims",
+            Case { packets: 2, transfers: 2, budget: trims(2, 0, 1), ..SMALL_RECEIVER },
+        ),
+        (
+            "4 packets, start last, 3 trims",
+            Case { packets: 4, starts_last: true, budget: trims(3, 0, 0), ..PLAIN },
+        ),
+        (
+            "2 packets, 1 trim, a new incarnation",
+            Case { packets: 2, budget: Budget { restarts: 1, ..trims(1, 1, 1) }, ..PLAIN },
+        ),
+        (
+            "2 packets, 1 trim, a sender that has stopped",
+            Case { packets: 2, budget: Budget { deaths: 1, ..trims(1, 1, 1) }, ..PLAIN },
+        ),
+        (
+            "2 packets, 1 trim, 1 late copy",
+            Case { packets: 2, budget: Budget { restarts: 1, late: 1, ..trims(1, 0, 0) }, ..PLAIN },
+        ),
+        (
+            "2 packets, 2 trims, an early timer",
+            Case { packets: 2, budget: Budget { early: 1, ..trims(2, 0, 1) }, ..PLAIN },
+        ),
+    ] {
+        states += assert_no_violation(name, case);
+    }
+    assert!(states > 20_000, "{states}");
 }
 
 #[test]

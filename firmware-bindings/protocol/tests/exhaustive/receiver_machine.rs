@@ -20,6 +20,8 @@ pub(crate) struct Progress {
     /// Completed segments, one bit each.
     complete: u8,
     expired: u8,
+    /// Registered segments, one bit each.
+    registered: u8,
     notices: u8,
 }
 
@@ -74,16 +76,13 @@ impl ReceiverMachine {
         let left = (receiver.registry_occupancy(), receiver.escape_occupancy());
         let records = (receiver.transfers_in_progress(), receiver.tombstones());
         let all = (1u32 << case.all_packets()) - 1;
-        let segment = (1u32 << case.packets) - 1;
         left == (0, 0)
             && records == (0, 0)
             && self.told.iter().all(|progress| {
                 let written = u32::from(progress.written);
-                let begun = (0..case.segments)
-                    .filter(|n| written >> (n * u32::from(case.packets)) & segment != 0)
-                    .fold(0u8, |bits, n| bits | 1 << n);
-                // Each operation that has begun has ended, by completion or by expiry.
-                progress.notices == u8::from(written == all) && begun == progress.complete ^ progress.expired
+                // Each operation that was registered has ended, by completion or by expiry.
+                progress.notices == u8::from(written == all)
+                    && progress.registered == progress.complete ^ progress.expired
             })
     }
 
@@ -140,14 +139,14 @@ impl ReceiverMachine {
                 Output::Send(Control::Nack(nack)) => {
                     let (name, segment) =
                         ((case.incarnation(nack.peer_incarnation), nack.transfer.get()), nack.segment);
-                    let full = nack.reason == NackReason::EscapeFull;
-                    assert_eq!(nack.reason, WirePacket::reason(full), "nothing else is refused");
+                    let passing = [NackReason::Busy, NackReason::EscapeFull, NackReason::Trimmed];
+                    assert!(passing.contains(&nack.reason), "{}", nack.reason);
                     moved.sent.push(WirePacket::Nack {
                         name,
                         segment,
                         op: nack.op.get(),
                         tries: nack.tries,
-                        full,
+                        reason: nack.reason,
                     });
                 }
                 Output::Send(Control::SegmentDone(done)) => {
@@ -163,6 +162,7 @@ impl ReceiverMachine {
                             moved.faults.false_completions += usize::from(progress.complete & bit != 0);
                             progress.complete |= bit;
                         }
+                        EventKind::Registered => self.progress(case, name).registered |= bit,
                         EventKind::Expired => self.progress(case, name).expired |= bit,
                         EventKind::Notice => {
                             self.progress(case, name).notices += 1;
@@ -225,7 +225,11 @@ impl Machine for ReceiverMachine {
             }
             Stimulus::Arrives(flight) => {
                 if let Some((header, payload)) = case.packet(flight) {
-                    self.receiver.handle_packet(now, &header, &payload, &mut memory);
+                    if header.common.flags.contains(Flags::TRIMMED) {
+                        self.receiver.handle_trimmed(now, &header, &mut memory);
+                    } else {
+                        self.receiver.handle_packet(now, &header, &payload, &mut memory);
+                    }
                 }
             }
             Stimulus::TimeOut => self.receiver.handle_timeout(now),

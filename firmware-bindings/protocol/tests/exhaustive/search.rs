@@ -195,7 +195,7 @@ impl Search {
 
     /// Follows all possible successors.
     fn successors(&mut self, state: &State) {
-        let Budget { losses, copies, restarts, deaths, late, early } = state.budget;
+        let Budget { losses, copies, restarts, deaths, late, early, trims } = state.budget;
         self.deliver_held(state);
         for (at, number) in state.network().iter().enumerate() {
             if at > 0 && state.network[at - 1] == *number {
@@ -210,6 +210,13 @@ impl Search {
                 let mut next = *state;
                 next.remove(at);
                 next.budget.losses -= 1;
+                self.follow(next);
+            }
+            if let Some(trimmed) = flight.trim().filter(|_| trims > 0) {
+                let mut next = *state;
+                next.remove(at);
+                next.add(self.flights.number(trimmed));
+                next.budget.trims -= 1;
                 self.follow(next);
             }
             if copies > 0 && (flight.is_start() || !self.case.starts_last) {

@@ -81,12 +81,8 @@ impl SenderMachine {
             WirePacket::Ack { name, segment, op, tries } => {
                 sender.handle_ack(now, Self::answer(case, op, name, segment, tries));
             }
-            WirePacket::Nack { name, segment, op, tries, full } => {
-                sender.handle_nack(
-                    now,
-                    Self::answer(case, op, name, segment, tries),
-                    WirePacket::reason(full),
-                );
+            WirePacket::Nack { name, segment, op, tries, reason } => {
+                sender.handle_nack(now, Self::answer(case, op, name, segment, tries), reason);
             }
             WirePacket::Done { name, segment } => {
                 sender.handle_segment_done(now, Self::answer(case, 0, name, segment, 0));
@@ -128,6 +124,7 @@ impl Machine for SenderMachine {
                     packet,
                     op: op.get(),
                     tries: transmit.tries,
+                    trimmed: false,
                 });
             }
         }

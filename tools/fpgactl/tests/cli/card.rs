@@ -28,7 +28,7 @@ fn info_describes_card() {
         assert!(reason.contains(part), "{reason}");
     }
     assert_eq!(report["xdma"]["ip_version_name"], "2017.1 or later");
-    assert_eq!(report["identity"]["contract"], "4.0");
+    assert_eq!(report["identity"]["contract"], "4.1");
     assert_eq!(report["identity"]["blocks"].as_array().unwrap().len(), 10);
     assert_eq!(report["ni"]["packet_bytes"], 512);
     assert_eq!(report["ni"]["memory_bytes"], 8_u64 << 30);

@@ -220,6 +220,8 @@ class EndpointCounters:
     """Answers of a receiver that was busy."""
     not_ready: int
     """Answers of a receiver without room for a notification."""
+    trimmed: int
+    """Answers about packets whose payload a switch had cut off."""
     refused: int
     """Packets refused for good."""
     segments: int

@@ -345,6 +345,7 @@ impl Endpoint {
             timeouts: sender.timeouts,
             busy: sender.busy,
             not_ready: sender.not_ready,
+            trimmed: sender.trimmed,
             refused: sender.refused,
             segments: sender.segments,
             completed: sender.completed,

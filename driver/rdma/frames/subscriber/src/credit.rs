@@ -141,9 +141,11 @@ impl CreditSender {
             // A refusal of this kind has the newest incarnation in place of the op number.
             return Some(Outcome::Superseded(Incarnation::new(op.get())));
         }
-        // Registry or event ring full: the credit is repeated.
-        let is_passing =
-            matches!(reason, Some(NackReason::Busy | NackReason::EscapeFull | NackReason::NotReady));
+        // Registry or event ring full, or a queue on the way: the credit is repeated.
+        let is_passing = matches!(
+            reason,
+            Some(NackReason::Busy | NackReason::EscapeFull | NackReason::NotReady | NackReason::Trimmed)
+        );
         if op.get() != self.number || is_passing {
             return None;
         }

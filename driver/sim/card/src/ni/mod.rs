@@ -90,6 +90,7 @@ pub(crate) struct Ni {
     received: u32,
     bad_crc: u32,
     bad_packet: u32,
+    trimmed: u32,
     /// Number of unanswered capability requests to other nodes.
     asked: u32,
     /// Time at which the receiver's timers were last served.
@@ -168,6 +169,7 @@ impl Ni {
             received: 0,
             bad_crc: 0,
             bad_packet: 0,
+            trimmed: 0,
             asked: 0,
             timers_served: None,
             now: Nanos::ZERO,
@@ -190,7 +192,7 @@ impl Ni {
         self.sending_shadow = SendingShadow::default();
         self.rate_shadow = RateShadow::default();
         self.link = LinkUnit::default();
-        (self.received, self.bad_crc, self.bad_packet, self.asked) = (0, 0, 0, 0);
+        (self.received, self.bad_crc, self.bad_packet, self.trimmed, self.asked) = (0, 0, 0, 0, 0);
         self.timers_served = None;
     }
 
@@ -210,7 +212,7 @@ impl Ni {
         self.events.restart();
         self.frames.clear();
         space.take_committed();
-        (self.received, self.bad_crc, self.bad_packet, self.asked) = (0, 0, 0, 0);
+        (self.received, self.bad_crc, self.bad_packet, self.trimmed, self.asked) = (0, 0, 0, 0, 0);
         self.timers_served = None;
     }
 

@@ -4,7 +4,7 @@ use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{
     Ack, AnswerBody, AnswerNotes, Common, Control, Data, Flags, Hello, LinkPacket, Message, MessageAnswer,
-    MessageBytes, Nack, NackReason, Packet, SegmentDone, SegmentName, WIRE_VERSION,
+    MessageBytes, Nack, NackReason, Packet, SegmentDone, SegmentName, WIRE_VERSION, WireError,
 };
 use fpga_protocol::receiver::SegmentKey;
 use fpga_protocol::time::Nanos;
@@ -51,6 +51,11 @@ impl Ni {
             Ok(packet) => packet,
             Err(error) if error.is_damage() => {
                 self.bad_crc = self.bad_crc.wrapping_add(1);
+                return 0;
+            }
+            // Of a kind to which a receiver has no answer: as lost.
+            Err(WireError::Flags { found, .. }) if found.contains(Flags::TRIMMED) => {
+                self.trimmed = self.trimmed.wrapping_add(1);
                 return 0;
             }
             Err(_) => {

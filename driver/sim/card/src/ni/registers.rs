@@ -138,6 +138,7 @@ impl Ni {
             counters::TX_PACKETS => self.frames.sent,
             counters::BAD_CRC => self.bad_crc,
             counters::BAD_PACKET => counted.wrapping_add(self.bad_packet),
+            counters::TRIMMED => counted.wrapping_add(self.trimmed),
             _ => self.link.counts.read(register).unwrap_or(counted),
         }
     }

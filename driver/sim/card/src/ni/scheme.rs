@@ -346,6 +346,7 @@ fn registry_counter(receiver: &Receiver, register: u32) -> u32 {
         counters::BAD_PACKET => counted.bad_packets,
         counters::VIOLATIONS => counted.violations,
         counters::TOMBSTONE_HITS => counted.tombstone_hits,
+        counters::TRIMMED => counted.trimmed,
         counters::EXPIRED => counted.expired,
         counters::NACKS_SENT => counted.nacks,
         counters::ACKS_SENT => counted.acks,

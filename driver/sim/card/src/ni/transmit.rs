@@ -204,7 +204,12 @@ fn send_packet(
 ) -> Option<()> {
     let ram = space.window(window.into())?;
     let op = OpNumber::new(u32_at(ram, HEADER_LENGTH + 4 * usize::from(index))?);
-    let packet = header.packet(index, op, source, incarnation)?;
+    let path = if header.path_list {
+        *ram.get(header.path_list_offset() + usize::from(index))?
+    } else {
+        header.path
+    };
+    let packet = header.packet(index, op, path, source, incarnation)?;
     let range = header.payload_range(index)?;
     let start = usize::try_from(PAYLOAD_OFFSET).ok()?;
     let from = start.checked_add(usize::try_from(range.start).ok()?)?;

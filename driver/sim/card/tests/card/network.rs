@@ -5,7 +5,7 @@ use fpga_firmware::generated::{Flags, MEMORY_COMMIT_INSTALL, counters, fault_log
 use fpga_firmware::identity::{Identity, IdentityError, check};
 use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
 use fpga_firmware::window::{WindowHeader, WindowKind};
-use fpga_firmware::wire::{DataHeader, Packet};
+use fpga_firmware::wire::{DataHeader, NackReason, Packet, PacketKind, finish, trim};
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 
@@ -105,6 +105,7 @@ fn header(sequence: u32, to: u32, length: u32) -> WindowHeader {
         segment_packets: packets,
         tries: 0,
         path: 0,
+        path_list: false,
         command: fpga_firmware::window::CommandFields::NONE,
         link: fpga_firmware::window::LinkFields::NONE,
     }
@@ -114,13 +115,19 @@ fn ops(count: u16) -> Vec<OpNumber> {
     (0..count).map(|slot| OpNumber::from_parts(slot, 7)).collect()
 }
 
+/// Path identifier of a window's packet `index`, if the window has a list of them.
+fn path_of(index: u16) -> u8 {
+    (index as u8).wrapping_mul(0x55) ^ 0xc3
+}
+
 /// Fills window `window` and commits it.
 fn fill(testbed: &mut CardTestbed, window: u64, header: &WindowHeader, payload: &[u8], commit: u32) {
     let base = u64::from(testbed.ni_read(ni::WINDOW_BASE_LOW))
         | u64::from(testbed.ni_read(ni::WINDOW_BASE_HIGH)) << 32;
     let at = base + window * u64::from(testbed.ni_read(ni::WINDOW_STRIDE));
     let mut block = [0; 2048];
-    let length = header.encode(&ops(header.packet_count), &mut block).expect("a header");
+    let paths: Vec<u8> = (0..header.packet_count).map(path_of).collect();
+    let length = header.encode(&ops(header.packet_count), &paths, &mut block).expect("a header");
     testbed.poke(at, &block[..length]);
     let payload_at = testbed.ni_read(ni::WINDOW_PAYLOAD_OFFSET);
     testbed.poke(at + u64::from(payload_at), payload);
@@ -247,6 +254,106 @@ fn ni_disabled_neither_sends_nor_receives() {
     fill(&mut a, 1, &header(2, 2, 100), &[1; 100], 2);
     a.run();
     assert_eq!((a.ni_read(ni::WINDOW_FREE), a.counter(counters::TX_PACKETS)), (0xFF, 1));
+}
+
+#[test]
+fn ni_window_with_path_list_sends_each_packet_on_its_path() {
+    let mut a = node(1);
+    let plain = WindowHeader { path: 9, ..header(1, 2, 5 * 512 + 7) };
+    for (window, header) in [(0, plain), (1, WindowHeader { sequence: 2, path_list: true, ..plain })] {
+        fill(&mut a, window, &header, &[1; 5 * 512 + 7], header.sequence);
+        a.run();
+        for index in 0..6 {
+            let frame = a.card.take_frame().expect("a packet");
+            let expected = if header.path_list { path_of(index) } else { 9 };
+            assert_eq!(Packet::parse(&frame).unwrap().common().path, expected, "packet {index}");
+        }
+        assert!(a.card.take_frame().is_none());
+    }
+    // A retransmission has a list of one.
+    let again = WindowHeader { sequence: 3, first_packet: 4, packet_count: 1, path_list: true, ..plain };
+    fill(&mut a, 2, &again, &[1; 512], 3);
+    a.run();
+    assert_eq!(Packet::parse(&a.card.take_frame().unwrap()).unwrap().common().path, path_of(0));
+    assert_eq!(kinds(&a.events()), [EventKind::WindowFree; 3]);
+}
+
+/// Delivers a frame to a card and returns the answers.
+fn answers(card: &mut CardTestbed, frame: &[u8]) -> Vec<Vec<u8>> {
+    card.card.receive_frame(Nanos::new(card.now), frame);
+    card.run();
+    std::iter::from_fn(|| card.card.take_frame()).collect()
+}
+
+#[test]
+fn ni_trimmed_start_is_registered_refused_and_retransmitted() {
+    let (mut a, mut b) = (node(1), node(2));
+    open(&mut b);
+    let payload: Vec<u8> = (0..1200_u32).map(|at| (at * 7 >> 3) as u8).collect();
+    fill(&mut a, 0, &header(1, 2, 1200), &payload, 1);
+    a.run();
+    let mut frames: Vec<_> = std::iter::from_fn(|| a.card.take_frame()).collect();
+    assert_eq!(frames.len(), 3);
+    let length = trim(&mut frames[0]).unwrap();
+    let registry =
+        |card: &mut CardTestbed, register| card.read(USER, u64::from(registry::BLOCK_OFFSET + register));
+    for (frame, occupancy) in
+        [(frames[0][..length].to_vec(), 1), (frames[1].clone(), 1), (frames[2].clone(), 1)]
+    {
+        for answer in answers(&mut b, &frame) {
+            a.card.receive_frame(Nanos::new(a.now), &answer);
+        }
+        assert_eq!(registry(&mut b, registry::OCCUPANCY), occupancy);
+    }
+    a.run();
+    let events = a.events();
+    assert_eq!(kinds(&events), [EventKind::WindowFree, EventKind::Nack, EventKind::Ack, EventKind::Ack]);
+    assert_eq!((events[1].nack_reason(), events[1].op), (Some(NackReason::Trimmed), ops(1)[0]));
+    let events = b.events();
+    assert_eq!(kinds(&events), [EventKind::Registered]);
+    assert!(events[0].registration().unwrap().flags.contains(Flags::TRIMMED));
+    assert_eq!((b.counter(counters::TRIMMED), b.counter(counters::ESCAPE_HITS)), (1, 0));
+    // The retransmission completes the transfer.
+    let again = WindowHeader {
+        sequence: 2,
+        packet_count: 1,
+        tries: 1,
+        transfer: TransferId::new(1),
+        ..header(1, 2, 1200)
+    };
+    fill(&mut a, 0, &again, &payload[..512], 2);
+    exchange(&mut a, &mut b, |_| 0);
+    assert_eq!(b.memory(TARGET + 3, 1200), payload);
+    assert_eq!(kinds(&b.events()), [EventKind::Completed, EventKind::Notice]);
+    assert_eq!(kinds(&a.events()), [EventKind::WindowFree, EventKind::Ack, EventKind::SegmentDone]);
+    assert_eq!((b.counter(counters::TRIMMED), b.counter(counters::BAD_PACKET)), (1, 0));
+}
+
+/// Trimmed packets of other kinds have no answer: they count as lost, not as invalid. Without the flag, a packet without payload is
+/// invalid.
+#[test]
+fn ni_trimmed_packet_without_answer_is_dropped() {
+    let (mut a, mut b) = (node(1), node(2));
+    open(&mut b);
+    fill(&mut a, 0, &header(1, 2, 100), &[1; 100], 1);
+    a.run();
+    let mut frame = a.card.take_frame().expect("a packet");
+    let length = trim(&mut frame).unwrap();
+    frame.truncate(length);
+    let start = frame.clone();
+    for (n, kind) in (1..).zip([PacketKind::MessageData, PacketKind::MessageStart, PacketKind::Ack]) {
+        frame[1] = kind.value();
+        finish(&mut frame, length - 4).unwrap();
+        assert!(answers(&mut b, &frame).is_empty(), "{kind}");
+        assert_eq!((b.counter(counters::TRIMMED), b.counter(counters::BAD_PACKET)), (n, 0), "{kind}");
+    }
+    let mut unflagged = start;
+    unflagged[2] &= !Flags::TRIMMED.bits().to_le_bytes()[0];
+    finish(&mut unflagged, length - 4).unwrap();
+    assert!(answers(&mut b, &unflagged).is_empty());
+    assert_eq!((b.counter(counters::TRIMMED), b.counter(counters::BAD_PACKET)), (3, 1));
+    b.ni_write(ni::CONTROL, ni::control::RESET | ni::control::ENABLE | ni::control::EVENT_ENABLE);
+    assert_eq!(b.counter(counters::TRIMMED), 0);
 }
 
 /// Frames that are intact but invalid: counted as such, and answered only if the sender can use the answer.

@@ -64,7 +64,7 @@ stats! {
         rx_packets, tx_packets, duplicates, registrations, completions, escape_hits, escape_dropped,
         registry_full, bad_crc, bad_packet, violations, tombstone_hits, expired, nacks_sent, acks_sent,
         link_inquiries_sent, link_passive_received, link_active_sent, link_active_received, link_slow_sent,
-        link_slow_received, rates_lowered, rates_raised, link_events_dropped
+        link_slow_received, rates_lowered, rates_raised, link_events_dropped, trimmed
     }, registry: (u32, u32), escape: (u32, u32) {
         registry_in_use = registry.0,
         registry_high_water = registry.1,
@@ -83,6 +83,8 @@ stats! {
         busy_answers = counters.sender.busy,
         /// Start packets that a busy receiver refused and that released their op number for others.
         yielded = counters.sender.yielded,
+        /// Answers about packets whose payload a switch had cut off.
+        trimmed = counters.sender.trimmed,
         refusals = counters.sender.refused,
         timeouts = counters.sender.timeouts,
         /// Timeouts of packets that wait for the start packet of their segment; only the start packet was retransmitted.
@@ -112,7 +114,7 @@ impl NiStats {
         Ok(Self::new(&tables.counters()?, tables.registry_occupancy()?, tables.escape_occupancy()?))
     }
 
-    fn rows(&self) -> [(&'static str, String); 10] {
+    fn rows(&self) -> [(&'static str, String); 11] {
         [
             ("packets", format!("{} received, {} sent", self.rx_packets, self.tx_packets)),
             (
@@ -155,6 +157,7 @@ impl NiStats {
             ),
             ("damaged", self.bad_crc.to_string()),
             ("malformed", self.bad_packet.to_string()),
+            ("trimmed by switches", self.trimmed.to_string()),
             ("violations", self.violations.to_string()),
             (
                 "link feedback",
@@ -190,9 +193,10 @@ impl DriverStats {
             (
                 "driver: answers",
                 format!(
-                    "{} busy ({} yielded), {}, {} stale",
+                    "{} busy ({} yielded), {} trimmed, {}, {} stale",
                     self.busy_answers,
                     self.yielded,
+                    self.trimmed,
                     quantity(self.refusals, "refusal"),
                     self.stale_answers
                 ),
