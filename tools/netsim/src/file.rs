@@ -152,7 +152,7 @@ struct File {
     delay_ns: Option<Span>,
     /// Queue of each link of a switch in bytes; packets that do not fit are dropped (default: 262144).
     queue_bytes: Option<Within<0, { 1 << 40 }>>,
-    /// Payload of a packet in bytes (default: 512).
+    /// Payload of a packet in bytes (default: 512). A segment of the registry has 32 packets.
     packet_bytes: Option<PacketBytes>,
     /// Seed of all random numbers (default: 0). The same seed gives the same result; `--seed` overrides it.
     seed: Option<Seed>,
@@ -187,11 +187,11 @@ struct File {
     literal: Option<Switch>,
     /// Number of the host that collects reports of congested links and sets the senders' rates (adaptive-window and selective).
     controller: Option<Within<0, 65_535>>,
-    /// Number of path identifiers that each sender uses in turn towards a receiver (default: 1). Switches with the routing ecmp hash them;
-    /// the sender avoids those whose packets are lost or late.
+    /// Number of path identifiers that each sender uses towards a receiver (default: 128 with the routing ecmp on clos and fat-tree, otherwise
+    /// 1). Switches with the routing ecmp hash them; the sender avoids those whose packets are marked, lost or late.
     paths: Option<Within<1, 256>>,
-    /// Congestion windows of the senders (default: true). They follow measured round trips and losses and need no help of
-    /// switches. receiver-counter has none: its receiver acknowledges no packets. Without them, senders transmit as fast as
+    /// Congestion windows of the senders (default: true). They follow measured round trips and losses, and marks and trimmed packets of
+    /// switches that have them. receiver-counter has none: its receiver acknowledges no packets. Without them, senders transmit as fast as
     /// their scheme allows, as in the source documents.
     congestion: Option<Switch>,
     /// Selection of routes (default: adaptive).
@@ -208,8 +208,8 @@ struct File {
     ecn: Option<EcnEntry>,
     /// Whether control packets leave a switch before all data packets that wait there (default: false).
     control_first: Option<Switch>,
-    /// Whether a full queue cuts the payload of a data packet and forwards its header, so that the receiver requests it again (default: false;
-    /// registry, with control_first).
+    /// Whether a full queue cuts the payload of a data packet and forwards its header, which the receiver answers at once, so that the sender
+    /// repeats the packet (default: false; registry, with control_first).
     trimming: Option<Switch>,
     /// Interval in nanoseconds of the series of queue lengths and rates in the JSON output (default: no series).
     series_ns: Option<Within<1, 60_000_000_000>>,
@@ -449,14 +449,17 @@ pub enum FileError {
     },
 }
 
-/// Parses a list of transfers: CSV or a connection matrix of htsim; `name` identifies it in errors.
+/// Parses a list of transfers: CSV or a connection matrix of htsim; `name` identifies it in errors. With `hosts`, hosts from that number on
+/// are refused.
 ///
 /// The formats are described in the scenarios' manual (`examples/scenarios/README.md`).
 ///
 /// # Errors
 /// [`FlowListError`].
-pub fn parse_flows(name: &str, text: &str) -> Result<Vec<Flow>, FlowListError> {
-    flow_list::parse(name, text).map(|list| list.flows)
+pub fn parse_flows(name: &str, text: &str, hosts: Option<u32>) -> Result<Vec<Flow>, FlowListError> {
+    let list = flow_list::parse(name, text)?;
+    hosts.map_or(Ok(()), |hosts| list.check(name, hosts))?;
+    Ok(list.flows)
 }
 
 /// Reads a scenario from a file.

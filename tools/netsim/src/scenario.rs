@@ -84,8 +84,9 @@ pub struct Scenario {
     pub marking: Option<Marking>,
     /// Whether control packets leave a switch before the data packets that wait there. Default: first in, first out.
     pub control_first: bool,
-    /// Whether a full queue cuts the payload of a data packet and forwards its header with priority, so that the receiver requests the packet
-    /// again (registry scheme, with `control_first`). Default: it drops the packet.
+    /// Whether a full queue cuts the payload of a data packet and forwards its header with priority (registry scheme, with `control_first`).
+    /// The receiver registers the segment of a trimmed start packet, and refuses every trimmed packet as `Trimmed` at once, so that the
+    /// sender repeats it on another path. Default: the queue drops the packet.
     pub trimming: bool,
     /// Whether the report names queues and flows that caused delays ([`crate::Report::queues`]). Default: no.
     pub observe: bool,

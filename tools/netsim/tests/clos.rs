@@ -277,8 +277,8 @@ fn link_slow_phase_lasts_as_stated() {
 fn flow_list_csv_and_matrix_give_same_flows() {
     let csv = "# three flows\nfrom,to,bytes,at_ns\n0,13,2000000,0\n13, 0,5,7\n1,2,3,1\n";
     let matrix = "Nodes 16\nConnections 3\n0->13 start 0 size 2000000\n13->0 id 4 start 7000 size 5\n\n1->2 start 1999 size 3 prio 2\n";
-    let flows = file::parse_flows("a.csv", csv).unwrap();
-    assert_eq!(flows, file::parse_flows("a.cm", matrix).unwrap());
+    let flows = file::parse_flows("a.csv", csv, None).unwrap();
+    assert_eq!(flows, file::parse_flows("a.cm", matrix, None).unwrap());
     assert_eq!(flows[1], Flow { at: Nanos::new(7), ..Flow::new(13, 0, 5) });
     for (text, named) in [
         ("", "bad:1: the list is empty"),
@@ -295,7 +295,7 @@ fn flow_list_csv_and_matrix_give_same_flows() {
         ("0->1 start 0 size 0\n", "bad:1: 0 bytes"),
         ("0->1 go 0 size 0\n", "bad:1: unknown word go"),
     ] {
-        let error = file::parse_flows("bad", text).unwrap_err().to_string();
+        let error = file::parse_flows("bad", text, None).unwrap_err().to_string();
         assert!(error.contains(named), "{text:?}: {error}");
     }
 }
@@ -335,7 +335,7 @@ fn flow_list_any_text_is_parsed_or_refused() {
     for _ in 0..20_000 {
         let text: String =
             (0..next(14)).map(|_| [words[next(words.len())], [" ", "\n", ""][next(3)]].concat()).collect();
-        match file::parse_flows("any", &text) {
+        match file::parse_flows("any", &text, None) {
             Ok(flows) => {
                 assert!(!flows.is_empty() && flows.iter().all(|flow| flow.from != flow.to && flow.length > 0))
             }

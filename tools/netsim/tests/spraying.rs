@@ -71,8 +71,34 @@ fn spraying_uses_all_routes() {
 
 #[test]
 fn spraying_scenario_file_names_paths() {
-    let text = "{schema_version: 1, routing: ecmp, paths: 64, traffic: {permutation: {bytes: 4096}}}";
-    assert_eq!(fpga_netsim::file::parse("paths.yaml", text).unwrap().paths, 64);
+    let clos = "{clos: {tiers: [{down: 2, up: 2}, {down: 2}]}}";
+    for (topology, rest, expected) in [
+        ("point-to-point", "routing: ecmp, paths: 64", 64),
+        ("point-to-point", "routing: ecmp", 1),
+        (clos, "routing: ecmp, paths: 1", 1),
+        (clos, "routing: ecmp", 128),
+        (clos, "routing: adaptive", 1),
+        ("{fat-tree: {radix: 4, tiers: 2}}", "routing: ecmp", 128),
+    ] {
+        let text = format!(
+            "{{schema_version: 1, topology: {topology}, {rest}, traffic: {{permutation: {{bytes: 4096}}}}}}"
+        );
+        assert_eq!(fpga_netsim::file::parse("paths.yaml", &text).unwrap().paths, expected, "{text}");
+    }
+}
+
+/// Segments have 32 packets of any size, and windows count packets of this size at the links' rate.
+#[test]
+fn scenario_file_packets_determine_segments_and_windows() {
+    for (packet, rate) in [(64, 100), (512, 100), (1024, 100), (4096, 400)] {
+        let text = format!(
+            "{{schema_version: 1, packet_bytes: {packet}, rate_gbps: {rate}, traffic: {{permutation: {{bytes: 4096}}}}}}"
+        );
+        let scenario = fpga_netsim::file::parse("packets.yaml", &text).unwrap();
+        assert_eq!((scenario.sender.segment_size, scenario.sender.big_threshold), (32 * packet, 32 * packet));
+        let congestion = scenario.congestion.unwrap();
+        assert_eq!((congestion.packet_bytes, congestion.packet_ps), (packet, (packet + 40) * 8000 / rate));
+    }
 }
 
 /// The only identifier leads over a link that fails for ever: after two losses without an answer, another one is used.

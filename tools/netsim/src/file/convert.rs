@@ -5,6 +5,7 @@ use std::path::Path;
 use fpga_input::FileKind;
 use fpga_netmodel::{BitRate, Blackout, Order, Rate};
 use fpga_protocol::Nanos;
+use fpga_protocol::feedback::congestion::CongestionConfig;
 use fpga_protocol::scheme::any::SchemeConfig;
 
 use super::impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
@@ -15,10 +16,13 @@ use super::{
 };
 use crate::scenario::{Flow, Scenario, ScenarioError};
 use crate::scheme::Rules;
-use crate::topology::{PlainSwitch, Routing, SlowLink};
+use crate::topology::{PlainSwitch, Routing, SlowLink, Topology};
 
 /// Error of values that are valid alone but not together: the key, the item of its list, and the reason.
 type Combination<'a> = dyn Fn(&str, Option<usize>, String) -> FileError + 'a;
+
+/// Path identifiers of a sender where switches hash them (ECMP on `clos` and `fat-tree`), unless the file has `paths`.
+const DEFAULT_HASHED_PATHS: u16 = 128;
 
 const fn nanos(given: Option<Span>) -> Option<Nanos> {
     match given {
@@ -45,9 +49,9 @@ impl File {
         scenario.queue = self.queue_bytes.map_or(scenario.queue, |Within(queue)| queue);
         if let Some(PacketBytes(log2)) = self.packet_bytes {
             scenario.sender.packet_size_log2 = log2;
-            let most = u32::from(scenario.sender.mask_bits) << log2;
-            scenario.sender.segment_size = scenario.sender.segment_size.min(most);
-            scenario.sender.big_threshold = scenario.sender.big_threshold.min(most);
+            // A segment has as many packets as a mask has bits, whatever their size.
+            scenario.sender.segment_size = u32::from(scenario.sender.mask_bits) << log2;
+            scenario.sender.big_threshold = scenario.sender.segment_size;
         }
         scenario.seed = self.seed.map_or(0, |Within(seed)| seed);
         scenario.limit = self.limit_ns.map_or(scenario.limit, |Within(limit)| Nanos::new(limit));
@@ -61,11 +65,14 @@ impl File {
         let window = self.window.map(Within::narrow);
         let tuned = tune(&scenario, window, switch(self.credit), switch(self.literal));
         scenario.rules = tuned.map_err(|(key, problem)| together(key, None, problem.to_owned()))?;
-        if matches!(self.congestion, Some(Switch(false))) {
-            scenario.congestion = None;
-        }
+        let congestion =
+            CongestionConfig::DEFAULT.with_packets(scenario.sender.packet_size(), scenario.rate.get());
+        scenario.congestion = (!matches!(self.congestion, Some(Switch(false)))).then_some(congestion);
         scenario.controller = self.controller.map(Within::narrow);
-        scenario.paths = self.paths.map_or(1, |paths| u16::try_from(paths.0).unwrap_or(1));
+        let has_hashed_paths =
+            scenario.routing == Routing::Ecmp && matches!(scenario.topology, Topology::Clos(_));
+        let paths = if has_hashed_paths { DEFAULT_HASHED_PATHS } else { 1 };
+        scenario.paths = self.paths.map_or(paths, |given| u16::try_from(given.0).unwrap_or(paths));
         scenario.validate().map_err(|error| {
             let (key, item) = self.key_of(&error);
             together(key, item, error.to_string())
