@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::stage::{COMPLETIONS, CONFIGURATION, DOCUMENTS, INSTALLED_RTL_LIBRARY, SAMPLES, SCHEMAS};
-use super::{PackageError, at, cargo, deb};
+use super::{PackageError, cargo, deb, with_path};
 use crate::manual;
 use fpga_process::{on_path, output};
 
@@ -29,13 +29,13 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     scripts(&database.join("info"), root)?;
     // Files that the administrator and the program have created since.
     let enabled = root.join(ENABLED);
-    fs::create_dir_all(enabled.parent().unwrap_or(root)).map_err(at(&enabled))?;
-    symlink("/lib/systemd/system/fpgactl-bind@.service", &enabled).map_err(at(&enabled))?;
+    fs::create_dir_all(enabled.parent().unwrap_or(root)).map_err(with_path(&enabled))?;
+    symlink("/lib/systemd/system/fpgactl-bind@.service", &enabled).map_err(with_path(&enabled))?;
     let others = enabled.with_file_name("other@1.service");
-    symlink("/lib/systemd/system/other@.service", &others).map_err(at(&others))?;
+    symlink("/lib/systemd/system/other@.service", &others).map_err(with_path(&others))?;
     let record = root.join("run/fpga/bound/0000:65:00-0");
-    fs::create_dir_all(record.parent().unwrap_or(root)).map_err(at(&record))?;
-    fs::write(&record, "driver=xdma\noverride=\n").map_err(at(&record))?;
+    fs::create_dir_all(record.parent().unwrap_or(root)).map_err(with_path(&record))?;
+    fs::write(&record, "driver=xdma\noverride=\n").map_err(with_path(&record))?;
     dpkg(&["--remove", "fpgactl"])?;
     let is_there = |path: &Path| path.symlink_metadata().is_ok();
     for (kept, content) in [
@@ -71,7 +71,7 @@ const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/fpgactl-bind@0
 
 /// Checks that an editor can read a schema.
 fn schema(title: &str, path: &Path) -> Result<(), PackageError> {
-    let text = fs::read_to_string(path).map_err(at(path))?;
+    let text = fs::read_to_string(path).map_err(with_path(path))?;
     let schema: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     if schema.get("title") == Some(&title.into()) {
         return Ok(());
@@ -84,7 +84,7 @@ fn samples(program: &Path, documents: &Path) -> Result<(), PackageError> {
     for folder in SAMPLES {
         let whole = documents.join(folder);
         let mut tried = 0;
-        for file in fs::read_dir(&whole).map_err(at(&whole))?.flatten().map(|file| file.path()) {
+        for file in fs::read_dir(&whole).map_err(with_path(&whole))?.flatten().map(|file| file.path()) {
             if file.extension().is_none_or(|extension| extension != "yaml") {
                 continue;
             }
@@ -112,7 +112,7 @@ fn model(program: &Path, documents: &Path) -> Result<(), PackageError> {
         );
         return Ok(());
     }
-    let work = tempfile::tempdir().map_err(at(Path::new("a temporary directory")))?;
+    let work = tempfile::tempdir().map_err(with_path(Path::new("a temporary directory")))?;
     let run = |words: &str| {
         let words = words.replace("EXAMPLE", &documents.join("examples/rtl-registers").display().to_string());
         output(Command::new(program).args(words.split(' ')).current_dir(work.path()))
@@ -149,20 +149,20 @@ fn scripts(info: &Path, scratch: &Path) -> Result<(), PackageError> {
     let tools = scratch.join("tools");
     let run = scratch.join("running");
     for folder in [tools.clone(), run.join("systemd/system")] {
-        fs::create_dir_all(&folder).map_err(at(&folder))?;
+        fs::create_dir_all(&folder).map_err(with_path(&folder))?;
     }
     let systemctl = tools.join("systemctl");
-    fs::write(&systemctl, "#!/bin/sh\necho \"$@\"\n").map_err(at(&systemctl))?;
-    fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).map_err(at(&systemctl))?;
+    fs::write(&systemctl, "#!/bin/sh\necho \"$@\"\n").map_err(with_path(&systemctl))?;
+    fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).map_err(with_path(&systemctl))?;
     let path = format!("{}:/usr/bin:/bin", tools.display());
     let requests = |script: &str, words: &[&str], to: &str| -> Result<String, PackageError> {
         let installed = info.join(format!("fpgactl.{script}"));
-        let text = fs::read_to_string(&installed).map_err(at(&installed))?;
+        let text = fs::read_to_string(&installed).map_err(with_path(&installed))?;
         let copy = scratch.join(script);
-        fs::write(&copy, text.replace("/run/", &format!("{}/", run.display()))).map_err(at(&copy))?;
+        fs::write(&copy, text.replace("/run/", &format!("{}/", run.display()))).map_err(with_path(&copy))?;
         let said =
             output(Command::new("/bin/sh").arg(&copy).args(words).env("PATH", &path).env("DPKG_ROOT", to))?;
-        fs::remove_file(&copy).map_err(at(&copy))?;
+        fs::remove_file(&copy).map_err(with_path(&copy))?;
         Ok(said)
     };
     let elsewhere = scratch.display().to_string();
@@ -226,7 +226,7 @@ fn program(program: &Path) -> Result<(), PackageError> {
 /// Checks that there is a readable manual page for each command.
 fn pages(directory: &Path) -> Result<(), PackageError> {
     let pages: Vec<_> =
-        fs::read_dir(directory).map_err(at(directory))?.flatten().map(|page| page.path()).collect();
+        fs::read_dir(directory).map_err(with_path(directory))?.flatten().map(|page| page.path()).collect();
     if pages.len() < 30 || !directory.join("fpgactl-bind.1.gz").is_file() {
         return Err(PackageError::Wrong(format!("only {} manual pages", pages.len())));
     }
@@ -273,12 +273,12 @@ fn unit(root: &Path) -> Result<(), PackageError> {
     // The template, under its own name: systemd 252 does not find that of an instance. Its program is the one that the package installed
     // below this root.
     let installed = root.join("lib/systemd/system/fpgactl-bind@.service");
-    let text = fs::read_to_string(&installed).map_err(at(&installed))?;
+    let text = fs::read_to_string(&installed).map_err(with_path(&installed))?;
     let here = root.join("fpgactl-bind@.service");
     let program = root.join(INSTALLED_PROGRAM).display().to_string();
-    fs::write(&here, text.replace("/usr/bin/fpgactl", &program)).map_err(at(&here))?;
+    fs::write(&here, text.replace("/usr/bin/fpgactl", &program)).map_err(with_path(&here))?;
     output(Command::new("systemd-analyze").args(["verify", "--man=no", "--recursive-errors=no"]).arg(&here))?;
-    fs::remove_file(&here).map_err(at(&here))
+    fs::remove_file(&here).map_err(with_path(&here))
 }
 
 /// Checks the udev rule that gives cards to the group.

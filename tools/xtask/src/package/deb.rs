@@ -1,11 +1,11 @@
-//! Debian packages: control files, and what `dpkg-deb` and `dpkg-shlibdeps` need.
+//! Debian packages: control files, and calls of `dpkg-deb`, `dpkg-shlibdeps` and `dpkg`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{PackageError, at};
+use super::{PackageError, with_path};
 use fpga_process::{ToolError, output};
 
 /// Version of every package.
@@ -18,11 +18,11 @@ pub(super) struct Fields<'a> {
     /// Value of `Multi-Arch`.
     pub(super) multi_arch: Option<&'a str>,
     pub(super) depends: String,
-    /// Short description, and the lines of the long one, each after a line break and a space.
+    /// Value of `Description`: the synopsis, then the lines of the extended description, each after a line break and a space.
     pub(super) description: &'a str,
 }
 
-/// Packages of the shared libraries that `program` needs, as a value of `Depends`.
+/// Returns the packages of the shared libraries that `program` needs, as a value of `Depends`.
 pub(super) fn libraries(name: &str, stage: &Path, program: &Path) -> Result<String, PackageError> {
     // dpkg-shlibdeps requires the directory of a source package.
     let source = stage.with_file_name("source");
@@ -34,7 +34,7 @@ pub(super) fn libraries(name: &str, stage: &Path, program: &Path) -> Result<Stri
     Ok(libraries.trim().strip_prefix("shlibs:Depends=").unwrap_or("libc6").to_owned())
 }
 
-/// Writes the control file of `stage`, and packs it into a file of `out`.
+/// Writes the control file of the folder `stage`, and packs the folder into a `.deb` file in `out`. Returns the file's path.
 pub(super) fn pack(fields: &Fields, stage: &Path, out: &Path) -> Result<PathBuf, PackageError> {
     let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
     let architecture = architecture.trim();
@@ -55,35 +55,35 @@ pub(super) fn pack(fields: &Fields, stage: &Path, out: &Path) -> Result<PathBuf,
 pub(super) fn empty_root(root: &Path) -> Result<impl Fn(&[&str]) -> Result<String, ToolError>, PackageError> {
     let database = root.join("var/lib/dpkg");
     for directory in ["updates", "info"] {
-        fs::create_dir_all(database.join(directory)).map_err(at(&database))?;
+        fs::create_dir_all(database.join(directory)).map_err(with_path(&database))?;
     }
     write(&database.join("status"), "")?;
     let root = root.display().to_string();
     // The scratch root has no C library for dpkg to find, and no shell: the tests use those of this machine.
-    Ok(move |words: &[&str]| {
+    Ok(move |arguments: &[&str]| {
         output(
             Command::new("dpkg")
                 .arg(format!("--root={root}"))
                 .args(["--force-not-root", "--force-depends", "--force-script-chrootless"])
                 .arg("--log=/dev/null")
-                .args(words),
+                .args(arguments),
         )
     })
 }
 
-fn above(path: &Path) -> Result<(), PackageError> {
+fn create_parent(path: &Path) -> Result<(), PackageError> {
     let Some(directory) = path.parent() else { return Ok(()) };
-    fs::create_dir_all(directory).map_err(at(directory))
+    fs::create_dir_all(directory).map_err(with_path(directory))
 }
 
 pub(super) fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), PackageError> {
-    above(path)?;
-    fs::write(path, text).map_err(at(path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(at(path))
+    create_parent(path)?;
+    fs::write(path, text).map_err(with_path(path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(with_path(path))
 }
 
 pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), PackageError> {
-    above(to)?;
-    fs::copy(from, to).map_err(at(from))?;
-    fs::set_permissions(to, fs::Permissions::from_mode(mode)).map_err(at(to))
+    create_parent(to)?;
+    fs::copy(from, to).map_err(with_path(from))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(mode)).map_err(with_path(to))
 }

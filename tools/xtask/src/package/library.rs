@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::deb::{self, Fields, VERSION, copy, write};
-use super::{PackageError, at};
+use super::{PackageError, with_path};
 use fpga_process::{on_path, output};
 
 const RUNTIME: &str = "libfpga1";
@@ -28,7 +28,7 @@ pub(super) fn build(
 ) -> Result<[PathBuf; 2], PackageError> {
     let libdir = libdir()?;
     let development = scratch.join(DEVELOPMENT);
-    fs::create_dir_all(&development).map_err(at(&development))?;
+    fs::create_dir_all(&development).map_err(with_path(&development))?;
     let mut install = Command::new(root.join("driver/bindings/c/install.sh"));
     install.args(["--prefix", "/usr", "--libdir", &libdir, "--destdir"]).arg(&development);
     if let Some(archive) = archive {
@@ -42,12 +42,12 @@ pub(super) fn build(
     }
     let runtime = scratch.join(RUNTIME);
     let libraries = runtime.join("usr").join(&libdir);
-    fs::create_dir_all(&libraries).map_err(at(&libraries))?;
+    fs::create_dir_all(&libraries).map_err(with_path(&libraries))?;
     // Only programs that are built need the name without a number.
-    for path in fs::read_dir(&folder).map_err(at(&folder))?.flatten().map(|file| file.path()) {
+    for path in fs::read_dir(&folder).map_err(with_path(&folder))?.flatten().map(|file| file.path()) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.starts_with("libfpga.so.") {
-            fs::rename(&path, libraries.join(name)).map_err(at(&path))?;
+            fs::rename(&path, libraries.join(name)).map_err(with_path(&path))?;
         }
     }
     for (package, stage) in [(RUNTIME, &runtime), (DEVELOPMENT, &development)] {
@@ -60,7 +60,7 @@ pub(super) fn build(
     copy(&root.join("driver/bindings/c/README.md"), &documents.join("README.md"), 0o644)?;
     for folder in SAMPLES {
         let whole = root.join(folder);
-        for file in fs::read_dir(&whole).map_err(at(&whole))?.flatten() {
+        for file in fs::read_dir(&whole).map_err(with_path(&whole))?.flatten() {
             let name = file.file_name();
             if !name.to_string_lossy().starts_with('.') {
                 copy(&file.path(), &documents.join(folder).join(name), 0o644)?;

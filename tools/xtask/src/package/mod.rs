@@ -72,7 +72,7 @@ impl PackageError {
 }
 
 /// Adds the path to an error of the file system.
-fn at(path: &Path) -> impl FnOnce(std::io::Error) -> PackageError + '_ {
+fn with_path(path: &Path) -> impl FnOnce(std::io::Error) -> PackageError + '_ {
     move |source| PackageError::File { path: path.to_owned(), source }
 }
 
@@ -91,8 +91,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), PackageError> {
         }
     };
     let out = options.out.clone().unwrap_or_else(|| target.join("package"));
-    std::fs::create_dir_all(&out).map_err(at(&out))?;
-    let scratch = tempfile::tempdir().map_err(at(Path::new("a temporary directory")))?;
+    std::fs::create_dir_all(&out).map_err(with_path(&out))?;
+    let scratch = tempfile::tempdir().map_err(with_path(Path::new("a temporary directory")))?;
     let package = stage::build(root, &program, &scratch.path().join("stage"), &out)?;
     let libraries = library::build(root, options.archive.as_deref(), &scratch.path().join("library"), &out)?;
     let python = python::build(root, options.wheel.as_deref(), &scratch.path().join("python"), &out)?;
@@ -110,7 +110,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), PackageError> {
     Ok(())
 }
 
-fn cargo(root: &Path, words: &[&str]) -> Result<String, ToolError> {
+fn cargo(root: &Path, arguments: &[&str]) -> Result<String, ToolError> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    output(Command::new(cargo).args(words).current_dir(root))
+    output(Command::new(cargo).args(arguments).current_dir(root))
 }

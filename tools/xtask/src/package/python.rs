@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::deb::{self, Fields, VERSION, copy};
-use super::{PackageError, at};
+use super::{PackageError, with_path};
 use crate::python;
 use fpga_process::output;
 
@@ -25,7 +25,7 @@ pub(super) fn build(
         None => python::wheel(root, true)?,
     };
     let packages = scratch.join(PACKAGES);
-    fs::create_dir_all(&packages).map_err(at(&packages))?;
+    fs::create_dir_all(&packages).map_err(with_path(&packages))?;
     output(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&packages))?;
     let native = packages.join("fpga_rdma/_native.abi3.so");
     let documents = scratch.join("usr/share/doc").join(NAME);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::deb::{self, Fields, copy, write};
-use super::{PackageError, at};
+use super::{PackageError, with_path};
 use crate::manual;
 use fpga_process::output;
 
@@ -73,7 +73,7 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
     output(Command::new(&installed).arg("man").arg("--out").arg(&pages))?;
     // Debian Policy 12.1 and 12.7: maximum compression, without a timestamp.
     let mut compress = vec![documents.join("changelog")];
-    compress.extend(fs::read_dir(&pages).map_err(at(&pages))?.flatten().map(|entry| entry.path()));
+    compress.extend(fs::read_dir(&pages).map_err(with_path(&pages))?.flatten().map(|entry| entry.path()));
     output(Command::new("gzip").args(["-9", "--no-name"]).args(&compress))?;
     let fields = Fields {
         name: "fpgactl",
@@ -96,7 +96,7 @@ pub(super) fn samples(root: &Path) -> Result<Vec<PathBuf>, PackageError> {
     let mut found = Vec::new();
     for folder in SAMPLES {
         let whole = root.join(folder);
-        let files = fs::read_dir(&whole).map_err(at(&whole))?.flatten();
+        let files = fs::read_dir(&whole).map_err(with_path(&whole))?.flatten();
         found.extend(files.map(|file| Path::new(folder).join(file.file_name())));
     }
     found.sort();
