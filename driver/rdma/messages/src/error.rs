@@ -6,7 +6,7 @@ use crate::address::Address;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessengerError {
-    /// The card, its endpoint or its memory.
+    /// The card, its endpoint or its memory cannot be opened.
     #[error("{text}")]
     Card {
         /// The driver's error.
@@ -17,28 +17,28 @@ pub enum MessengerError {
         "{available} bytes of card memory are not enough: messages need {needed}; use a card with more memory, or increase memory.size of its description"
     )]
     CardMemory {
-        /// Bytes of the card that can be used.
+        /// Usable card memory in bytes.
         available: u64,
-        /// Bytes for one peer.
+        /// Card memory that one peer needs, in bytes.
         needed: u64,
     },
-    /// The link of a simulated card.
+    /// The link of a simulated card cannot be opened.
     #[error("the link of the simulated card cannot be opened: {text}")]
     Link {
         /// Error of the link.
         text: String,
     },
-    /// An address that this messenger cannot reach.
+    /// This messenger cannot reach the address.
     #[error(
         "{address} cannot be reached from {own}: both must be addresses of simulated cards, or both node ids of cards on one network"
     )]
-    Way {
+    NoRoute {
         /// The address.
         address: Address,
         /// Address of this messenger.
         own: Address,
     },
-    /// Two addresses with the same node id.
+    /// Two addresses have the same node id.
     #[error(
         "{address} has the same node id as {other}: use addresses that differ in their last 16 bits or in the port"
     )]

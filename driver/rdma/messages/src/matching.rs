@@ -1,4 +1,4 @@
-//! Matching of messages with receives: in the order of arrival, and in the order in which receives were posted.
+//! Matching of messages with receives, in the order of arrival and in the order in which receives were posted.
 
 use crate::address::PeerId;
 use crate::buffers::{BufferId, Buffers};
@@ -6,18 +6,18 @@ use crate::request::{HostRanges, ReceiveRequest, TagPattern, Token};
 use crate::wire::Header;
 use std::collections::VecDeque;
 
-/// Message without a receive.
+/// Message that matched no posted receive.
 #[derive(Debug)]
 pub(crate) struct Unexpected {
     pub(crate) peer: PeerId,
     pub(crate) header: Header,
     /// Data; empty for a large message.
     pub(crate) data: Vec<u8>,
-    /// Context of the claim.
+    /// Context of the request that claimed the message.
     claim: Option<u64>,
 }
 
-/// Where a matched message goes.
+/// Destination of a matched message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matched {
     pub(crate) token: Token,
@@ -26,26 +26,35 @@ pub(crate) struct Matched {
     pub(crate) buffer: Option<BufferId>,
 }
 
-/// Receive that waits.
+/// Posted receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub(crate) request: ReceiveRequest,
     pub(crate) buffer: Option<BufferId>,
 }
 
-/// Receives that wait, and messages that wait.
+/// Message that a receive matched when it was posted.
+#[derive(Debug)]
+pub(crate) struct PostMatch {
+    pub(crate) message: Unexpected,
+    pub(crate) destination: Matched,
+    /// Whether the receive takes no further messages.
+    pub(crate) is_used_up: bool,
+}
+
+/// Posted receives, and messages that matched none. The first queue of each is for messages without a tag, the second for messages with one.
 #[derive(Debug, Default)]
 pub(crate) struct Matching {
     posted: [VecDeque<Posted>; 2],
     unexpected: [VecDeque<Unexpected>; 2],
-    /// Memory of earlier messages.
+    /// Buffers of earlier messages, for reuse.
     spare: Vec<Vec<u8>>,
     /// Buffers for several messages.
     pub(crate) buffers: Buffers,
 }
 
-/// Maximum number of buffers that are kept, and maximum capacity of each.
-const SPARE: usize = 256;
+/// Maximum number of message buffers that are kept for reuse.
+const MAX_SPARE: usize = 256;
 
 fn tags_match(pattern: Option<TagPattern>, tag: u64) -> bool {
     pattern.is_none_or(|TagPattern { tag: expected, ignore }| (expected ^ tag) & !ignore == 0)
@@ -56,19 +65,19 @@ fn matches(request: &ReceiveRequest, peer: PeerId, header: &Header) -> bool {
 }
 
 impl Matching {
-    /// Finds the receive for a message, and removes it unless its buffer takes further messages.
+    /// Returns the destination of a message that has arrived. The receive is removed unless its buffer takes further messages.
     pub(crate) fn arrived(&mut self, peer: PeerId, header: &Header) -> Option<Matched> {
         let posted = self.posted.get_mut(usize::from(header.is_tagged))?;
-        let at = posted.iter().position(|posted| matches(&posted.request, peer, header))?;
-        let receive = posted.get_mut(at)?;
+        let index = posted.iter().position(|posted| matches(&posted.request, peer, header))?;
+        let receive = posted.get_mut(index)?;
         let (matched, is_used_up) = take_part(&mut self.buffers, receive, header.length);
         if is_used_up {
-            posted.remove(at);
+            posted.remove(index);
         }
         Some(matched)
     }
 
-    /// Keeps a message that nothing waits for. `fill` writes its data.
+    /// Queues a message that matches no posted receive. `fill` writes its data.
     pub(crate) fn keep(&mut self, peer: PeerId, header: Header, length: usize, fill: impl FnOnce(&mut [u8])) {
         let mut data = self.spare.pop().unwrap_or_default();
         data.clear();
@@ -79,9 +88,9 @@ impl Matching {
         }
     }
 
-    /// Returns memory of a message.
+    /// Returns a message's buffer for reuse.
     pub(crate) fn recycle(&mut self, data: Vec<u8>) {
-        if self.spare.len() < SPARE {
+        if self.spare.len() < MAX_SPARE {
             self.spare.push(data);
         }
     }
@@ -93,22 +102,22 @@ impl Matching {
             .position(|message| message.claim.is_none() && matches(request, message.peer, &message.header))
     }
 
-    /// Posts a receive, or returns the message that it matches, with the place for it. A buffer for several messages is called for again
-    /// until there is none.
-    pub(crate) fn post(&mut self, receive: &mut Posted) -> Option<(Unexpected, Matched, bool)> {
+    /// Posts a receive, or returns the message that it matches. For a buffer for several messages, the caller repeats the call until the buffer
+    /// is used up or no message matches.
+    pub(crate) fn post(&mut self, receive: &mut Posted) -> Option<PostMatch> {
         let is_tagged = usize::from(receive.request.tag.is_some());
-        let Some(at) = self.position(&receive.request) else {
+        let Some(index) = self.position(&receive.request) else {
             if let Some(queue) = self.posted.get_mut(is_tagged) {
                 queue.push_back(*receive);
             }
             return None;
         };
-        let message = self.unexpected.get_mut(is_tagged)?.remove(at)?;
-        let (matched, is_used_up) = take_part(&mut self.buffers, receive, message.header.length);
-        Some((message, matched, is_used_up))
+        let message = self.unexpected.get_mut(is_tagged)?.remove(index)?;
+        let (destination, is_used_up) = take_part(&mut self.buffers, receive, message.header.length);
+        Some(PostMatch { message, destination, is_used_up })
     }
 
-    /// Header and sender of the first message that a receive would match.
+    /// Returns the sender and the header of the first message that a receive would match.
     pub(crate) fn find(&self, request: &ReceiveRequest) -> Option<(PeerId, Header)> {
         let queue = self.unexpected.get(usize::from(request.tag.is_some()))?;
         let message = queue.get(self.position(request)?)?;
@@ -117,15 +126,15 @@ impl Matching {
 
     /// Removes the first message that a receive would match.
     pub(crate) fn take(&mut self, request: &ReceiveRequest) -> Option<Unexpected> {
-        let at = self.position(request)?;
-        self.unexpected.get_mut(usize::from(request.tag.is_some()))?.remove(at)
+        let index = self.position(request)?;
+        self.unexpected.get_mut(usize::from(request.tag.is_some()))?.remove(index)
     }
 
-    /// Keeps the first message that a receive would match for a claim with its context.
+    /// Claims the first message that a receive would match, under the context of the request.
     pub(crate) fn claim(&mut self, request: &ReceiveRequest) {
-        if let Some(at) = self.position(request)
+        if let Some(index) = self.position(request)
             && let Some(queue) = self.unexpected.get_mut(usize::from(request.tag.is_some()))
-            && let Some(message) = queue.get_mut(at)
+            && let Some(message) = queue.get_mut(index)
         {
             message.claim = Some(request.token.context);
         }
@@ -134,19 +143,20 @@ impl Matching {
     /// Removes the message that was claimed with `context`.
     pub(crate) fn take_claimed(&mut self, is_tagged: bool, context: u64) -> Option<Unexpected> {
         let queue = self.unexpected.get_mut(usize::from(is_tagged))?;
-        let at = queue.iter().position(|message| message.claim == Some(context))?;
-        queue.remove(at)
+        let index = queue.iter().position(|message| message.claim == Some(context))?;
+        queue.remove(index)
     }
 
     /// Removes the oldest receive with `context`.
     pub(crate) fn cancel(&mut self, context: u64) -> Option<Posted> {
         self.posted.iter_mut().find_map(|queue| {
-            let at = queue.iter().position(|posted| posted.request.token.context == context)?;
-            queue.remove(at)
+            let index = queue.iter().position(|posted| posted.request.token.context == context)?;
+            queue.remove(index)
         })
     }
 
-    /// Removes the receives from `peer` alone, or all of them, and the large messages of a peer, whose data will not come.
+    /// Removes the receives that accept only messages of `peer`, or all receives, and returns them. Removes the large messages of `peer`, or of
+    /// all peers, as well: their data will not arrive.
     pub(crate) fn fail(&mut self, peer: Option<PeerId>) -> Vec<Posted> {
         let mut failed = Vec::new();
         for queue in &mut self.posted {
@@ -167,12 +177,12 @@ impl Matching {
         failed
     }
 
-    /// Appends the peers from which receives wait.
+    /// Appends the peers from which posted receives expect messages.
     pub(crate) fn sources(&self, into: &mut Vec<PeerId>) {
         into.extend(self.posted.iter().flatten().filter_map(|posted| posted.request.from));
     }
 
-    /// Whether a receive waits.
+    /// Whether a receive is posted.
     pub(crate) fn is_waiting(&self) -> bool {
         self.posted.iter().any(|queue| !queue.is_empty())
     }
@@ -181,7 +191,7 @@ impl Matching {
 /// Takes the part of a receive's buffer that a message of `length` bytes needs. Returns whether the receive is used up.
 fn take_part(buffers: &mut Buffers, receive: &mut Posted, length: u64) -> (Matched, bool) {
     let Posted { request, buffer } = receive;
-    let (Some(least), Some(id)) = (request.multi, *buffer) else {
+    let (Some(min_rest), Some(id)) = (request.multi, *buffer) else {
         return (Matched { token: request.token, data: request.data, buffer: None }, true);
     };
     let range = request.data.as_slice().first().copied().unwrap_or_default();
@@ -189,7 +199,7 @@ fn take_part(buffers: &mut Buffers, receive: &mut Posted, length: u64) -> (Match
     let part = HostRanges::one(range.address, taken).unwrap_or_default();
     let rest = range.length - taken;
     request.data = HostRanges::one(range.address + taken, rest).unwrap_or_default();
-    let is_used_up = rest < least.max(1);
+    let is_used_up = rest < min_rest.max(1);
     buffers.matched(id, is_used_up);
     (Matched { token: request.token, data: part, buffer: Some(id) }, is_used_up)
 }
@@ -241,7 +251,7 @@ mod tests {
         assert_eq!(matching.find(&request.request).map(|(peer, _)| peer), Some(PeerId(0)));
         matching.claim(&receive(None, Some((7, 0)), 44).request);
         // The first one is claimed: the second one matches.
-        let (found, ..) = matching.post(&mut request).unwrap();
+        let found = matching.post(&mut request).unwrap().message;
         assert_eq!(found.data, [2]);
         assert_eq!(matching.take_claimed(true, 44).unwrap().data, [1]);
         assert!(matching.post(&mut request).is_none());

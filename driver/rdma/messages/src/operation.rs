@@ -7,7 +7,7 @@ use crate::wire::{Grant, Header, MAX_GRANT};
 use fpga_driver::MemoryHandle;
 use std::collections::VecDeque;
 
-/// Operation, named so that a stale id never names a later one.
+/// Identifier of an operation. The generation tells operations apart that use the same index in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OperationId {
     pub(crate) index: u32,
@@ -34,7 +34,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Whether an application of this side waits for the end.
+    /// Whether an application of this side requested the operation.
     pub(crate) const fn is_own(self) -> bool {
         !matches!(self, Self::Absorb | Self::Serve)
     }
@@ -53,18 +53,18 @@ pub(crate) enum Local {
 
 /// Memory of an operation that is mapped for the card.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lent {
+pub(crate) struct Registered {
     pub(crate) handle: MemoryHandle,
-    /// Offset of the operation's first byte in it.
+    /// Offset of the operation's first byte in the mapped memory, in bytes.
     pub(crate) start: u64,
-    /// Whether the card reads it.
+    /// Whether the card reads the memory; it writes it otherwise.
     pub(crate) is_source: bool,
 }
 
-impl Lent {
-    /// Handle of the mapped memory, and the offset of the operation's byte `at` in it.
-    pub(crate) fn place(&self, at: u64) -> Option<(MemoryHandle, usize)> {
-        Some((self.handle, usize::try_from(self.start.checked_add(at)?).ok()?))
+impl Registered {
+    /// Returns the handle of the mapped memory, and the position in it of the operation's byte `offset`.
+    pub(crate) fn position(&self, offset: u64) -> Option<(MemoryHandle, usize)> {
+        Some((self.handle, usize::try_from(self.start.checked_add(offset)?).ok()?))
     }
 }
 
@@ -101,12 +101,12 @@ pub(crate) struct Operation {
     pub(crate) in_flight: u32,
     /// Bytes that have arrived.
     pub(crate) arrived: u64,
-    /// Whether the peer has granted landing slots, or has said that it wants no data.
+    /// Whether the peer has granted landing slots, or needs no data.
     pub(crate) is_granted: bool,
     /// Whether the peer has reported the end.
     pub(crate) is_done: bool,
-    /// Mapped memory.
-    pub(crate) lent: Option<Lent>,
+    /// Its memory, if it is mapped for the card.
+    pub(crate) registered: Option<Registered>,
 }
 
 impl Operation {
@@ -133,7 +133,7 @@ impl Operation {
             arrived: 0,
             is_granted: false,
             is_done: false,
-            lent: None,
+            registered: None,
         }
     }
 }
@@ -144,7 +144,7 @@ struct Slot {
     operation: Option<Operation>,
 }
 
-/// Table of the operations. It grows to the maximum number at the same time.
+/// Table of the operations. It grows to the maximum number of operations in progress at once.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     slots: Vec<Slot>,
@@ -177,7 +177,7 @@ impl Operations {
         slot.operation.as_mut()
     }
 
-    /// Operation that a peer names by its index.
+    /// Returns the operation that a peer names by its index.
     pub(crate) fn named(&self, index: u32, peer: PeerId) -> Option<OperationId> {
         let slot = self.slots.get(index as usize)?;
         slot.operation.as_ref().filter(|operation| operation.peer == peer)?;
@@ -193,7 +193,7 @@ impl Operations {
         Some(operation)
     }
 
-    /// Operations with `peer`, or all of them.
+    /// Returns the operations with `peer`, or all of them.
     pub(crate) fn of_peer(&self, peer: Option<PeerId>) -> Vec<OperationId> {
         let all = self.slots.iter().zip(0_u32..);
         all.filter(|(slot, _)| {

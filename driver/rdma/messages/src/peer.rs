@@ -147,8 +147,8 @@ pub(crate) struct Peer {
     pub(crate) held: Vec<Notification>,
     /// Units of the ring that the peer was not told of.
     pub(crate) freed: u32,
-    /// The peer's landing slots, by operation.
-    pub(crate) lent: Vec<(u16, OperationId)>,
+    /// Landing slots that the peer has granted, and the operations that use them.
+    pub(crate) granted_slots: Vec<(u16, OperationId)>,
     /// Transfers in flight, and the time of the last one.
     pub(crate) in_flight: u32,
     pub(crate) last_sent: Duration,
@@ -192,7 +192,7 @@ impl Peer {
             taken: 0,
             held: Vec::new(),
             freed: 0,
-            lent: Vec::new(),
+            granted_slots: Vec::new(),
             in_flight: 0,
             last_sent: Duration::ZERO,
             last_arrival: Duration::ZERO,
@@ -216,7 +216,7 @@ impl Peer {
         self.queue.clear();
         self.doorbells.clear();
         self.early.clear();
-        self.lent.clear();
+        self.granted_slots.clear();
     }
 
     /// Reserves the peer's ring for a record of `length` bytes. Returns its offset in the region; `None` if the ring is full.

@@ -1,24 +1,25 @@
-//! Direct access of the card to the application's memory: large data is not copied to and from the messenger's own memory.
+//! Direct access of the card to the application's memory: large data is not copied through the messenger's own memory.
 //!
-//! Only memory of this side's requests is mapped, for the time of the operation: the application keeps it valid until the completion. The operation
-//! therefore ends only when no copy of the card uses the memory any more.
+//! Only memory of this side's requests is mapped, until the operation ends: the application keeps it valid until the completion. Therefore an
+//! operation ends only when no DMA transfer uses its memory any more.
 
 use super::Messenger;
 use crate::completion::Failure;
-use crate::operation::{Lent, Local, Operation, OperationId, Role};
+use crate::operation::{Local, Operation, OperationId, Registered, Role};
 use fpga_driver::DmaAccess;
 use std::collections::VecDeque;
 
-/// Pages of host memory, which mappings consist of.
-const PAGE: u64 = 4096;
+/// Size of a page of host memory in bytes. Mappings consist of whole pages.
+const PAGE_BYTES: u64 = 4096;
 
-/// Operations that have ended but for the card's use of their memory.
+/// Operations that have ended, whose memory the card still uses.
 pub(super) type Closing = VecDeque<(Operation, Result<(), Failure>)>;
 
 impl Messenger {
-    /// Maps the memory of an operation if it is long enough. Otherwise, or if that is not possible, its data is copied.
-    pub(super) fn lend(&mut self, id: OperationId) {
-        let Some(least) = self.side.direct else { return };
+    /// Maps the memory of an operation for the card if it is one range of at least `direct` bytes. Otherwise, or if mapping fails, the data is
+    /// copied.
+    pub(super) fn register_memory(&mut self, id: OperationId) {
+        let Some(min_length) = self.side.direct else { return };
         let Some(operation) = self.operations.get(id) else { return };
         let Local::Host(ranges) = operation.local else { return };
         let is_source = match operation.role {
@@ -28,18 +29,19 @@ impl Messenger {
         };
         let [range] = ranges.as_slice() else { return };
         let length = operation.length.min(range.length);
-        if length < least || operation.lent.is_some() {
+        if length < min_length || operation.registered.is_some() {
             return;
         }
-        let first = range.address - range.address % PAGE;
-        let Some(end) = range.address.checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE))
+        let first = range.address - range.address % PAGE_BYTES;
+        let Some(end) =
+            range.address.checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES))
         else {
             return;
         };
         let Some(memory) = self.memory.lend(first, end - first) else { return };
         let access = if is_source { DmaAccess::ReadByDevice } else { DmaAccess::WriteByDevice };
         let Ok(area) = self.side.card.map_memory(memory, access) else {
-            // The limit of locked memory, most likely. It does not change.
+            // Most likely the limit of locked memory is reached, which does not change.
             self.side.direct = None;
             return;
         };
@@ -50,28 +52,28 @@ impl Messenger {
         };
         let start = range.address - first;
         if let Some(operation) = self.operations.get_mut(id) {
-            operation.lent = handle.map(|handle| Lent { handle, start, is_source });
+            operation.registered = handle.map(|handle| Registered { handle, start, is_source });
         }
     }
 
-    /// Unmaps memory; `false` while the card uses it.
-    fn give_back(&mut self, lent: &Lent) -> bool {
-        let given = if lent.is_source {
-            self.side.h2c.deregister_memory(lent.handle).map(drop)
+    /// Deregisters the memory. Returns `false` while the card uses it.
+    fn deregister_memory(&mut self, registered: &Registered) -> bool {
+        let result = if registered.is_source {
+            self.side.h2c.deregister_memory(registered.handle).map(drop)
         } else {
-            self.side.c2h.deregister_memory(lent.handle).map(drop)
+            self.side.c2h.deregister_memory(registered.handle).map(drop)
         };
         // Memory of a channel that has failed stays mapped until the process ends.
-        given.is_ok() || self.failed.is_some()
+        result.is_ok() || self.failed.is_some()
     }
 
-    /// Ends an operation.
+    /// Ends an operation, as soon as the card no longer uses its memory.
     pub(super) fn finish(&mut self, id: OperationId, result: Result<(), Failure>) {
         let Some(operation) = self.operations.remove(id) else { return };
         self.release_landing(id, &operation);
-        self.peers[operation.peer].lent.retain(|(_, user)| *user != id);
-        if let Some(lent) = &operation.lent
-            && !self.give_back(lent)
+        self.peers[operation.peer].granted_slots.retain(|(_, user)| *user != id);
+        if let Some(registered) = &operation.registered
+            && !self.deregister_memory(registered)
         {
             self.closing.push_back((operation, result));
             return;
@@ -90,7 +92,7 @@ impl Messenger {
     pub(super) fn close_ended(&mut self) {
         for _ in 0..self.closing.len() {
             let Some((operation, result)) = self.closing.pop_front() else { return };
-            if operation.lent.is_none_or(|lent| self.give_back(&lent)) {
+            if operation.registered.is_none_or(|registered| self.deregister_memory(&registered)) {
                 self.end(&operation, result);
             } else {
                 self.closing.push_back((operation, result));

@@ -97,7 +97,7 @@ impl Messenger {
         {
             return;
         }
-        let subject = match expected.lent {
+        let subject = match expected.registered {
             Some(_) => Fetched::Direct { slot, operation, part },
             None => Fetched::Chunk { slot, operation, part },
         };
@@ -113,9 +113,11 @@ impl Messenger {
 
     fn start_fetch(&mut self, fetch: &WaitingFetch) -> bool {
         let (handle, at, place) = if let Fetched::Direct { operation, part, .. } = fetch.subject {
-            let lent = self.operations.get(operation).and_then(|operation| operation.lent);
+            let registered = self.operations.get(operation).and_then(|operation| operation.registered);
             // An operation that has ended needs no data.
-            let Some((handle, at)) = lent.and_then(|lent| lent.place(part * CHUNK)) else { return true };
+            let Some((handle, at)) = registered.and_then(|memory| memory.position(part * CHUNK)) else {
+                return true;
+            };
             (handle, at, self.inbound.nowhere())
         } else {
             let Some(place) = self.inbound.space(fetch.length) else { return false };
@@ -205,7 +207,7 @@ impl Messenger {
         match header.kind {
             Kind::Message if header.length == length => self.message(id, header, data),
             Kind::LargeMessage => self.large_message(id, header),
-            Kind::Grant => self.granted(id, header),
+            Kind::Grant => self.handle_grant(id, header),
             Kind::Write if header.length == length => self.write_arrived(id, header, data),
             Kind::LargeWrite => self.large_write_arrived(id, header),
             Kind::Read => self.read_arrived(id, header),

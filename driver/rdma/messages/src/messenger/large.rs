@@ -14,24 +14,24 @@ use crate::wire::{Grant, Header};
 use fpga_driver::SharedSlice;
 
 /// Maximum number of landing slots of one operation.
-const SLOTS: u64 = 4;
+const MAX_SLOTS: u64 = 4;
 
 impl Messenger {
-    /// Sends the operation's request with a grant of landing slots; waits for slots if there are none.
+    /// Sends the operation's request with a grant of landing slots. If no slot is free, the request waits.
     pub(super) fn request_data(&mut self, id: OperationId) {
-        if !self.starved.is_empty() || !self.try_request(id) {
-            self.starved.push_back(id);
+        if !self.waiting_for_slots.is_empty() || !self.try_request(id) {
+            self.waiting_for_slots.push_back(id);
         }
     }
 
     fn try_request(&mut self, id: OperationId) -> bool {
         let Some(operation) = self.operations.get_mut(id) else { return true };
-        let wanted = operation.length.div_ceil(CHUNK).min(SLOTS);
+        let wanted = operation.length.div_ceil(CHUNK).min(MAX_SLOTS);
         let mut grant = Grant::default();
         for part in 0..wanted {
             let Some(slot) = self.landing_free.pop() else { break };
-            if let Some(place) = self.landing.get_mut(usize::from(slot)) {
-                *place = Some((id, part));
+            if let Some(slot_user) = self.landing.get_mut(usize::from(slot)) {
+                *slot_user = Some((id, part));
             }
             grant.push(slot);
         }
@@ -40,7 +40,7 @@ impl Messenger {
         }
         operation.grant = grant;
         let peer = operation.peer;
-        self.lend(id);
+        self.register_memory(id);
         let Some(operation) = self.operations.get_mut(id) else { return true };
         if let Some(mut header) = operation.request.take() {
             header.grant = grant;
@@ -52,35 +52,35 @@ impl Messenger {
         true
     }
 
-    /// Sends the requests for which there are slots again.
-    fn feed_starved(&mut self) {
-        while let Some(id) = self.starved.pop_front() {
+    /// Sends the waiting requests, as far as slots are free.
+    fn send_waiting_requests(&mut self) {
+        while let Some(id) = self.waiting_for_slots.pop_front() {
             if !self.try_request(id) {
-                self.starved.push_front(id);
+                self.waiting_for_slots.push_front(id);
                 return;
             }
         }
     }
 
-    /// Takes back the landing slots of an operation that has ended.
+    /// Frees the landing slots of an operation that has ended.
     pub(super) fn release_landing(&mut self, id: OperationId, operation: &Operation) {
         if !matches!(operation.role, Role::Receive | Role::Absorb | Role::Read) || operation.grant.count == 0
         {
             return;
         }
         for slot in operation.grant.as_slice() {
-            if let Some(place) = self.landing.get_mut(usize::from(*slot))
-                && place.is_some_and(|(user, _)| user == id)
+            if let Some(slot_user) = self.landing.get_mut(usize::from(*slot))
+                && slot_user.is_some_and(|(user, _)| user == id)
             {
-                *place = None;
+                *slot_user = None;
                 self.landing_free.push(*slot);
             }
         }
-        self.feed_starved();
+        self.send_waiting_requests();
     }
 
-    /// The peer grants landing slots for an operation.
-    pub(super) fn granted(&mut self, id: PeerId, header: &Header) {
+    /// Handles a grant of the peer's landing slots for an operation.
+    pub(super) fn handle_grant(&mut self, id: PeerId, header: &Header) {
         let Some(number) = self.operations.named(header.peer_operation, id) else { return };
         let Some(operation) = self.operations.get_mut(number) else { return };
         let is_waiting = matches!(operation.role, Role::Send | Role::Write) && !operation.is_granted;
@@ -104,28 +104,28 @@ impl Messenger {
         operation.grant = grant;
         operation.writable = [true; crate::wire::MAX_GRANT];
         let slots = grant.as_slice().iter().map(|slot| (*slot, id));
-        self.peers[operation.peer].lent.extend(slots);
+        self.peers[operation.peer].granted_slots.extend(slots);
         if length > 0 {
-            self.lend(id);
-            self.pumping.push_back(id);
+            self.register_memory(id);
+            self.sending_parts.push_back(id);
             self.pump();
         } else {
             self.end_sending(id);
         }
     }
 
-    /// The peer has copied what was in a landing slot.
+    /// Handles the doorbell of a peer that has copied the part in a landing slot.
     pub(super) fn slot_writable(&mut self, id: PeerId, slot: u16) {
         let peer = &self.peers[id];
-        let user = peer.lent.iter().find(|(lent, _)| *lent == slot).map(|(_, user)| *user);
+        let user = peer.granted_slots.iter().find(|(granted, _)| *granted == slot).map(|(_, user)| *user);
         let Some(operation) = user.and_then(|user| self.operations.get_mut(user)) else { return };
-        let place = operation.grant.as_slice().iter().position(|granted| *granted == slot);
-        if let Some(writable) = place.and_then(|place| operation.writable.get_mut(place)) {
+        let index = operation.grant.as_slice().iter().position(|granted| *granted == slot);
+        if let Some(writable) = index.and_then(|index| operation.writable.get_mut(index)) {
             *writable = true;
         }
     }
 
-    /// A part has been copied to memory of the messenger.
+    /// Processes a part that was copied to memory of the messenger.
     pub(super) fn part_copied(&mut self, slot: u16, id: OperationId, part: u64, bytes: SharedSlice<'_>) {
         let Some(operation) = self.operations.get(id) else { return };
         let peer = operation.peer;
@@ -143,7 +143,7 @@ impl Messenger {
         self.part_arrived(slot, id, part);
     }
 
-    /// A part is in the operation's memory.
+    /// Processes a part that is in the operation's memory.
     pub(super) fn part_arrived(&mut self, slot: u16, id: OperationId, part: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let peer = operation.peer;
@@ -151,8 +151,8 @@ impl Messenger {
         operation.arrived += CHUNK.min(operation.length.saturating_sub(part * CHUNK));
         let is_complete = operation.arrived >= operation.length;
         let has_next = (part + count) * CHUNK < operation.length;
-        if let Some(place) = self.landing.get_mut(usize::from(slot)) {
-            *place = Some((id, part + count));
+        if let Some(slot_user) = self.landing.get_mut(usize::from(slot)) {
+            *slot_user = Some((id, part + count));
         }
         if has_next {
             self.ring(peer, Doorbell::Chunk(slot));
@@ -170,9 +170,9 @@ impl Messenger {
                 ranges.parts(offset, length, |address, position, part| {
                     let (start, part) = (usize::try_from(position), usize::try_from(part));
                     if let (Ok(start), Ok(part)) = (start, part)
-                        && let Ok(piece) = bytes.slice(start, part)
+                        && let Ok(source) = bytes.slice(start, part)
                     {
-                        self.memory.write(address, piece);
+                        self.memory.write(address, source);
                     }
                 });
                 true

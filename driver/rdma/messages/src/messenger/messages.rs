@@ -60,9 +60,9 @@ impl Messenger {
         self.check_receive(request)?;
         let buffer = request.multi.map(|_| self.matching.buffers.insert());
         let mut receive = Posted { request: *request, buffer };
-        while let Some((message, matched, is_used_up)) = self.matching.post(&mut receive) {
-            self.deliver(message, &matched);
-            if is_used_up {
+        while let Some(found) = self.matching.post(&mut receive) {
+            self.deliver(found.message, &found.destination);
+            if found.is_used_up {
                 break;
             }
         }

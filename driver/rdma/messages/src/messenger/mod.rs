@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `outgoing` | records, parts and doorbells: staging, H2C, transfers of the endpoint |
 //! | `incoming` | arrivals: doorbells, copies to host memory, records in order |
-//! | `session` | hello, silence, failures |
+//! | `session` | hello, keepalive, failures |
 //! | `messages` | messages and receives |
 //! | `access` | writes, reads and atomic operations |
 //! | `large` | data in parts: landing slots |
@@ -45,14 +45,15 @@ use std::time::Duration;
 /// Maximum number of bytes of an injected operation.
 pub const MAX_INJECT: u64 = 3968;
 const _: () = assert!(MAX_INJECT <= MAX_EAGER, "injected data travels with its record");
-/// Maximum sleep while something is in progress, for the timers of the endpoint, and otherwise, for keepalive doorbells.
+/// Maximum sleep while something is in progress: the endpoint's timers need it.
 const BUSY_SLEEP: Duration = Duration::from_micros(200);
+/// Maximum sleep otherwise: keepalive doorbells need it.
 #[cfg(feature = "sim")]
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
-/// Time after its failure in which requests to a peer fail at once. Later ones ask whether a new process answers.
+/// Time after a peer's failure during which requests to it fail at once. Later requests start a new session.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Maximum number of steps of one call.
-const STEPS: u32 = 16;
+/// Maximum number of steps of one call of [`Messenger::progress`].
+const MAX_STEPS: u32 = 16;
 /// Time without work after which the CPU is yielded.
 const YIELD_AFTER: Duration = Duration::from_micros(10);
 /// Maximum number of records that wait for one peer.
@@ -62,16 +63,16 @@ const MAX_QUEUED: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// Queues are full: call [`Messenger::progress`] and try again.
+    /// A queue is full: call [`Messenger::progress`] and try again.
     #[error("the queue to the peer is full: take completions, and try again")]
     Full,
-    /// No such peer.
+    /// The peer has not been added.
     #[error("peer {} is not known: add its address first", .peer.0)]
     UnknownPeer {
         /// The peer.
         peer: PeerId,
     },
-    /// Data that does not suit the request.
+    /// The request is invalid.
     #[error("{text}")]
     Invalid {
         /// Description.
@@ -82,9 +83,9 @@ pub enum PostError {
     Failed(#[from] Failure),
 }
 
-/// One end of message traffic, with a card of its own.
+/// Endpoint for messages with tags and for access to registered host memory. It owns its card.
 ///
-/// It starts no thread. [`progress`](Self::progress) makes everything move, what peers ask for included.
+/// It starts no thread: [`progress`](Self::progress) advances all operations, including those that peers request.
 pub struct Messenger {
     memory: Arc<dyn HostMemory>,
     atomics: Arc<dyn AtomicUnit>,
@@ -98,18 +99,18 @@ pub struct Messenger {
     inbound: Inbound,
     peers: Peers,
     by_node: HashMap<NodeId, PeerId>,
-    /// Owners of the rings here.
+    /// Peers that own the rings of this side, by ring.
     rings: Vec<PeerId>,
-    /// Peers with something to send.
-    listed: VecDeque<PeerId>,
+    /// Peers for which records or doorbells wait.
+    peers_to_flush: VecDeque<PeerId>,
     operations: Operations,
     /// Landing slots in use: the operation, and the number of the next part.
     landing: Vec<Option<(OperationId, u64)>>,
     landing_free: Vec<u16>,
     /// Operations that wait for landing slots.
-    starved: VecDeque<OperationId>,
+    waiting_for_slots: VecDeque<OperationId>,
     /// Operations with parts to send.
-    pumping: VecDeque<OperationId>,
+    sending_parts: VecDeque<OperationId>,
     matching: Matching,
     /// Large messages that have matched while all operations were in use.
     postponed: VecDeque<(PeerId, Header, Matched)>,
@@ -120,19 +121,19 @@ pub struct Messenger {
     reports_access: bool,
     now: Duration,
     /// Time of the last work.
-    worked: Duration,
+    last_work: Duration,
     next_tick: Duration,
     /// Time at which sessions with the peers from which receives wait are checked next.
     next_source_check: Duration,
-    /// Memory of that look.
+    /// Scratch memory of this check.
     sources: Vec<PeerId>,
     /// Time of the next check for peers whose process has ended.
     #[cfg(feature = "sim")]
     next_presence_check: Duration,
-    /// State of the choice of hello slots.
+    /// State of the random choice of hello slots.
     random: u64,
     scratch: Vec<u8>,
-    /// Memory of data that was copied and has been sent.
+    /// Buffers of sent data, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
@@ -177,12 +178,12 @@ impl Messenger {
             peers: Peers::default(),
             by_node: HashMap::new(),
             rings: Vec::new(),
-            listed: VecDeque::new(),
+            peers_to_flush: VecDeque::new(),
             operations: Operations::default(),
             landing: vec![None; LANDING_SLOTS.into()],
             landing_free: (0..LANDING_SLOTS).rev().collect(),
-            starved: VecDeque::new(),
-            pumping: VecDeque::new(),
+            waiting_for_slots: VecDeque::new(),
+            sending_parts: VecDeque::new(),
             matching: Matching::default(),
             postponed: VecDeque::new(),
             closing: VecDeque::new(),
@@ -191,7 +192,7 @@ impl Messenger {
             give_up: options.give_up,
             reports_access: options.reports_access,
             now,
-            worked: now,
+            last_work: now,
             next_tick: now,
             next_source_check: now,
             #[cfg(feature = "sim")]
@@ -212,7 +213,7 @@ impl Messenger {
     /// Adds a peer. A peer that was added before keeps its number.
     ///
     /// # Errors
-    /// [`MessengerError::Way`], [`MessengerError::SameNode`].
+    /// [`MessengerError::NoRoute`], [`MessengerError::SameNode`].
     pub fn add_peer(&mut self, address: Address) -> Result<PeerId, MessengerError> {
         let own = self.side.address;
         let id = self.peer_of(address.node());
@@ -222,7 +223,7 @@ impl Messenger {
             None => {}
         }
         if !self.locate(address) {
-            return Err(MessengerError::Way { address, own });
+            return Err(MessengerError::NoRoute { address, own });
         }
         let peer = &mut self.peers[id];
         peer.address = Some(address);
@@ -250,13 +251,13 @@ impl Messenger {
         }
     }
 
-    /// Returns the address of a peer; `None` for one that has not been added, whose messages have arrived all the same.
+    /// Returns the address of a peer; `None` for a peer that was not added, but whose messages have arrived.
     #[must_use]
     pub fn peer(&self, peer: PeerId) -> Option<Address> {
         self.peers.get(peer)?.address
     }
 
-    /// Peer with a node id; a new one if there is none.
+    /// Returns the peer with a node id, and adds it if there is none.
     fn peer_of(&mut self, node: NodeId) -> PeerId {
         if let Some(id) = self.by_node.get(&node) {
             return *id;
@@ -266,14 +267,14 @@ impl Messenger {
         id
     }
 
-    /// Makes all operations progress. Returns the amount of work done.
+    /// Advances all operations. Returns the amount of work done.
     pub fn progress(&mut self) -> usize {
         if self.failed.is_some() {
             return 0;
         }
         let mut work = 0;
-        // A step often makes another one possible, of a simulated card at least.
-        for _ in 0..STEPS {
+        // A step often enables another one, at least with a simulated card.
+        for _ in 0..MAX_STEPS {
             self.side.relax();
             match self.step() {
                 Ok(0) => break,
@@ -285,8 +286,8 @@ impl Messenger {
             }
         }
         if work > 0 {
-            self.worked = self.now;
-        } else if self.now.saturating_sub(self.worked) >= YIELD_AFTER {
+            self.last_work = self.now;
+        } else if self.now.saturating_sub(self.last_work) >= YIELD_AFTER {
             // Peers of this machine may need the CPU to answer.
             std::thread::yield_now();
         }
@@ -331,30 +332,30 @@ impl Messenger {
         self.side.endpoint.packets().ok()
     }
 
-    /// Returns the oldest completion that was not taken yet.
+    /// Returns the oldest completion that has not been taken.
     #[must_use]
     pub fn next_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
-    /// Number of operations that have not completed, apart from receives of messages that have not arrived.
+    /// Returns the number of operations that have not completed, apart from receives of messages that have not arrived.
     #[must_use]
     pub fn in_progress(&self) -> usize {
         self.operations.len() + self.closing.len()
     }
 
-    /// Whether nothing is in progress, towards peers included: the messenger can be dropped without a loss for them.
+    /// Whether no operation is in progress and nothing is queued for peers. An idle messenger can be dropped without loss of data.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.operations.len() == 0
             && self.closing.is_empty()
             && self.loading.is_empty()
             && self.in_flight.is_empty()
-            && self.listed.is_empty()
+            && self.peers_to_flush.is_empty()
     }
 
-    /// Makes progress, and returns how long the caller may sleep until the next [`progress`](Self::progress), unless
-    /// [`events`](Self::events) is readable earlier. Zero if there is work, or a completion.
+    /// Advances all operations, and returns the time that the caller may sleep before the next [`progress`](Self::progress), unless
+    /// [`events`](Self::events) is readable earlier. Returns zero if there is work, or a completion.
     pub fn prepare_to_sleep(&mut self) -> Duration {
         if self.progress() > 0 || !self.completions.is_empty() {
             return Duration::ZERO;
@@ -368,8 +369,8 @@ impl Messenger {
         BUSY_SLEEP
     }
 
-    /// Descriptor that is readable when something may have arrived, after [`prepare_to_sleep`](Self::prepare_to_sleep); `None`: the caller
-    /// sleeps for the given time only.
+    /// Returns a descriptor that becomes readable when something may have arrived after [`prepare_to_sleep`](Self::prepare_to_sleep); `None`:
+    /// the caller sleeps for the returned time.
     #[must_use]
     pub fn events(&self) -> Option<BorrowedFd<'_>> {
         #[cfg(feature = "sim")]

@@ -24,8 +24,8 @@ const MAX_LOADING: usize = 64;
 const MAX_DOORBELLS: usize = 2 * MAX_OPERATIONS as usize;
 const MAX_RECORDS: usize = MAX_OPERATIONS as usize + super::MAX_QUEUED;
 
-/// Number of buffers that are kept.
-const SPARE: usize = 64;
+/// Maximum number of buffers that are kept for reuse.
+const MAX_SPARE: usize = 64;
 
 /// Purpose of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Messenger {
     /// Keeps memory for reuse.
     pub(super) fn recycle(&mut self, payload: &mut Payload) {
         if let Payload::Bytes(bytes) = payload
-            && self.spare.len() < SPARE
+            && self.spare.len() < MAX_SPARE
         {
             self.spare.push(std::mem::take(bytes));
         }
@@ -133,7 +133,7 @@ impl Messenger {
     /// Adds a peer to the list of those with something to send.
     pub(super) fn list(&mut self, id: PeerId) {
         if !std::mem::replace(&mut self.peers[id].is_listed, true) {
-            self.listed.push_back(id);
+            self.peers_to_flush.push_back(id);
         }
     }
 
@@ -306,8 +306,8 @@ impl Messenger {
 
     /// Sends what waits for peers, as far as there is space.
     pub(super) fn flush(&mut self) {
-        for _ in 0..self.listed.len() {
-            let Some(id) = self.listed.pop_front() else { return };
+        for _ in 0..self.peers_to_flush.len() {
+            let Some(id) = self.peers_to_flush.pop_front() else { return };
             self.peers[id].is_listed = false;
             if !self.flush_peer(id) {
                 self.list(id);
@@ -388,15 +388,15 @@ impl Messenger {
     /// Sends parts of large data to free landing slots. Returns the number of parts.
     pub(super) fn pump(&mut self) -> usize {
         let mut count = 0;
-        for _ in 0..self.pumping.len() {
-            let Some(id) = self.pumping.pop_front() else { break };
+        for _ in 0..self.sending_parts.len() {
+            let Some(id) = self.sending_parts.pop_front() else { break };
             while self.send_part(id) {
                 count += 1;
             }
             let is_incomplete =
                 self.operations.get(id).is_some_and(|operation| operation.sent < operation.length);
             if is_incomplete {
-                self.pumping.push_back(id);
+                self.sending_parts.push_back(id);
             }
         }
         count
@@ -414,15 +414,15 @@ impl Messenger {
         if length == 0 || count == 0 {
             return false;
         }
-        let place = usize::try_from(offset / CHUNK % count).unwrap_or(0);
-        if !operation.writable.get(place).copied().unwrap_or(false) {
+        let index = usize::try_from(offset / CHUNK % count).unwrap_or(0);
+        if !operation.writable.get(index).copied().unwrap_or(false) {
             return false;
         }
-        let (local, lent) = (operation.local, operation.lent);
-        let Some(landing) = operation.grant.as_slice().get(place).copied() else { return false };
+        let (local, registered) = (operation.local, operation.registered);
+        let Some(landing) = operation.grant.as_slice().get(index).copied() else { return false };
         let Some(remote) = self.peers[peer].open_remote() else { return false };
         let Some(slot) = self.staging.take(length) else { return false };
-        let from = lent.and_then(|lent| lent.place(offset));
+        let from = registered.and_then(|memory| memory.position(offset));
         if from.is_none() && !self.gather_local(&local, offset, length, slot) {
             self.staging.release(slot);
             self.refuse_serving(id);
@@ -431,7 +431,7 @@ impl Messenger {
         if let Some(operation) = self.operations.get_mut(id) {
             operation.sent += length;
             operation.in_flight += 1;
-            if let Some(writable) = operation.writable.get_mut(place) {
+            if let Some(writable) = operation.writable.get_mut(index) {
                 *writable = false;
             }
         }
