@@ -8,13 +8,13 @@ use fpga_firmware::ids::MessageId;
 use fpga_protocol::scheme::commands::MAX_COMMANDS;
 use std::borrow::Cow;
 
-/// Maximum card memory size: it is one mapping, and this size exceeds any card's.
+/// Maximum size of card memory in bytes. It is one mapping, and no card has more.
 const MAX_MEMORY: u64 = 1 << 44;
-/// Maximum rate, in megabytes or megabits per second: beyond any memory or port.
+/// Maximum rate of memory in megabytes per second, and of a port in megabits per second. No memory and no port is faster.
 const MAX_RATE: u64 = 100_000_000;
-/// Maximum size of the FIFO between stream ports, and maximum length of a generated packet.
-const MAX_STREAM: u64 = 16 << 20;
-/// Granularity of memory and windows.
+/// Maximum size of the FIFO between stream ports in bytes, and maximum length of a generated packet in bytes.
+const MAX_STREAM_BYTES: u64 = 16 << 20;
+/// Granularity of memory and windows in bytes.
 const GRANULE: u64 = 64 * 1024;
 
 /// Invalid value of a description.
@@ -24,17 +24,17 @@ pub enum Problem {
     /// Unknown schema version.
     #[error("schema version {found} is not supported; the newest is {SCHEMA_VERSION}")]
     SchemaVersion {
-        /// The version in the file.
+        /// Version in the file.
         found: u32,
     },
-    /// A key that the stated version does not have.
+    /// The stated version does not have the key.
     #[error("schema version {found} does not have this key, which came with {since}")]
     Newer {
         /// Dotted key.
         key: &'static str,
-        /// The version in the file.
+        /// Version in the file.
         found: u32,
-        /// The first version that has the key.
+        /// First version that has the key.
         since: u32,
     },
     /// A number is outside its range.
@@ -42,11 +42,11 @@ pub enum Problem {
     OutOfRange {
         /// Dotted key.
         key: &'static str,
-        /// The value.
+        /// Value in the file.
         found: u64,
-        /// Smallest allowed.
+        /// Minimum.
         least: u64,
-        /// Largest allowed.
+        /// Maximum.
         most: u64,
     },
     /// A number is not one of the few allowed ones.
@@ -54,9 +54,9 @@ pub enum Problem {
     NotOneOf {
         /// Dotted key.
         key: &'static str,
-        /// The value.
+        /// Value in the file.
         found: u64,
-        /// The allowed values.
+        /// Allowed values.
         allowed: &'static [u64],
     },
     /// A size is not a power of two, or an address is not aligned.
@@ -64,15 +64,15 @@ pub enum Problem {
     Misaligned {
         /// Dotted key.
         key: &'static str,
-        /// The value.
+        /// Value in the file.
         found: u64,
-        /// The rule in words.
+        /// Required form, such as "power of two".
         rule: &'static str,
     },
     /// The BARs need more BAR registers than a type-0 header has.
     #[error("the BARs take {registers} BAR registers; a function has 6 (a 64-bit BAR takes two)")]
     TooManyBars {
-        /// Registers needed.
+        /// Number of BAR registers that the BARs take.
         registers: u8,
     },
     /// The order of the BARs names one twice and omits another.
@@ -83,7 +83,7 @@ pub enum Problem {
     /// Card memory and transmit windows overlap.
     #[error("the transmit windows at {base:#x} overlap card memory")]
     WindowsOverlapMemory {
-        /// The window base.
+        /// Card address of the first window.
         base: u64,
     },
     /// A fault of the plan is invalid.
@@ -94,7 +94,7 @@ pub enum Problem {
         /// Error in the entry.
         problem: FaultProblem,
     },
-    /// The model does not implement this.
+    /// The model does not implement the value.
     #[error("not modelled; permitted: {instead}")]
     NotModelled {
         /// Dotted key.
@@ -129,7 +129,7 @@ impl Problem {
     }
 }
 
-fn range(key: &'static str, found: u64, least: u64, most: u64) -> Result<(), Problem> {
+fn check_range(key: &'static str, found: u64, least: u64, most: u64) -> Result<(), Problem> {
     if (least..=most).contains(&found) {
         Ok(())
     } else {
@@ -137,28 +137,29 @@ fn range(key: &'static str, found: u64, least: u64, most: u64) -> Result<(), Pro
     }
 }
 
-fn one_of(key: &'static str, found: u64, allowed: &'static [u64]) -> Result<(), Problem> {
+fn check_one_of(key: &'static str, found: u64, allowed: &'static [u64]) -> Result<(), Problem> {
     if allowed.contains(&found) { Ok(()) } else { Err(Problem::NotOneOf { key, found, allowed }) }
 }
 
-fn aligned(key: &'static str, found: u64, granule: u64, rule: &'static str) -> Result<(), Problem> {
+fn check_alignment(key: &'static str, found: u64, granule: u64, rule: &'static str) -> Result<(), Problem> {
     if found.is_multiple_of(granule) { Ok(()) } else { Err(Problem::Misaligned { key, found, rule }) }
 }
 
-fn bar(
+/// Checks a BAR, and returns the number of BAR registers that it takes.
+fn check_bar(
     key: &'static str,
     size_key: &'static str,
     width_key: &'static str,
     bar: Option<&BarDescription>,
 ) -> Result<u8, Problem> {
     let Some(bar) = bar else { return Ok(0) };
-    one_of(width_key, bar.width.into(), &[32, 64])?;
+    check_one_of(width_key, bar.width.into(), &[32, 64])?;
     // PG195: 128 bytes up to 2 GiB (32 bit); the 64-bit limit is the maximum card memory size.
-    range(size_key, bar.size, 128, if bar.width == 32 { 1 << 31 } else { MAX_MEMORY })?;
+    check_range(size_key, bar.size, 128, if bar.width == 32 { 1 << 31 } else { MAX_MEMORY })?;
     if !bar.size.is_power_of_two() {
         return Err(Problem::Misaligned { key: size_key, found: bar.size, rule: "power of two" });
     }
-    aligned(key, bar.card_address, bar.size, "multiple of the BAR's size")?;
+    check_alignment(key, bar.card_address, bar.size, "multiple of the BAR's size")?;
     Ok(if bar.width == 64 { 2 } else { 1 })
 }
 
@@ -172,51 +173,51 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
         return Err(Problem::SchemaVersion { found });
     }
     newer(description, found)?;
-    range("pci.class", description.pci.class.into(), 0, 0xFF_FFFF)?;
-    one_of("pci.max_payload", description.pci.max_payload.into(), &[128, 256, 512, 1024, 2048, 4096])?;
+    check_range("pci.class", description.pci.class.into(), 0, 0xFF_FFFF)?;
+    check_one_of("pci.max_payload", description.pci.max_payload.into(), &[128, 256, 512, 1024, 2048, 4096])?;
     let bars = &description.bars;
-    order(bars.order)?;
+    check_bar_order(bars.order)?;
     if let Some(rom) = &bars.rom {
-        range("bars.rom.size", rom.size, 1 << 11, 1 << 24)?;
+        check_range("bars.rom.size", rom.size, 1 << 11, 1 << 24)?;
         if !rom.size.is_power_of_two() {
             return Err(Problem::Misaligned { key: "bars.rom.size", found: rom.size, rule: "power of two" });
         }
     }
-    let registers = bar("bars.user", "bars.user.size", "bars.user.width", bars.user.as_ref())?
-        + bar("bars.dma", "bars.dma.size", "bars.dma.width", bars.dma.as_ref())?
-        + bar("bars.bypass", "bars.bypass.size", "bars.bypass.width", bars.bypass.as_ref())?;
+    let registers = check_bar("bars.user", "bars.user.size", "bars.user.width", bars.user.as_ref())?
+        + check_bar("bars.dma", "bars.dma.size", "bars.dma.width", bars.dma.as_ref())?
+        + check_bar("bars.bypass", "bars.bypass.size", "bars.bypass.width", bars.bypass.as_ref())?;
     if registers > 6 {
         return Err(Problem::TooManyBars { registers });
     }
     let xdma = &description.xdma;
-    range("xdma.h2c_channels", xdma.h2c_channels.into(), 1, 4)?;
-    range("xdma.c2h_channels", xdma.c2h_channels.into(), 1, 4)?;
-    one_of("xdma.data_width", xdma.data_width.into(), &[64, 128, 256, 512])?;
-    range("xdma.ip_version", xdma.ip_version.into(), 1, 255)?;
+    check_range("xdma.h2c_channels", xdma.h2c_channels.into(), 1, 4)?;
+    check_range("xdma.c2h_channels", xdma.c2h_channels.into(), 1, 4)?;
+    check_one_of("xdma.data_width", xdma.data_width.into(), &[64, 128, 256, 512])?;
+    check_range("xdma.ip_version", xdma.ip_version.into(), 1, 255)?;
     let cdma = &description.cdma;
-    range("cdma.address_width", cdma.address_width.into(), 32, 64)?;
-    one_of("cdma.data_width", cdma.data_width.into(), &[32, 64, 128, 256, 512, 1024])?;
-    one_of("cdma.max_length_bits", cdma.max_length_bits.into(), &[23, 26])?;
+    check_range("cdma.address_width", cdma.address_width.into(), 32, 64)?;
+    check_one_of("cdma.data_width", cdma.data_width.into(), &[32, 64, 128, 256, 512, 1024])?;
+    check_one_of("cdma.max_length_bits", cdma.max_length_bits.into(), &[23, 26])?;
     if cdma.dre && cdma.data_width > 512 {
         return Err(Problem::NotModelled { key: "cdma.dre", instead: "false (PG034: up to 512 bit)" });
     }
     let memory = &description.memory;
-    range("memory.megabytes_per_second", memory.megabytes_per_second, 1, MAX_RATE)?;
-    range("memory.size", memory.size, GRANULE, MAX_MEMORY)?;
-    aligned("memory.size", memory.size, GRANULE, "multiple of 64 KiB")?;
-    aligned("memory.base", memory.base, GRANULE, "multiple of 64 KiB")?;
-    range("memory.base", memory.base, 0, u64::MAX - MAX_MEMORY)?;
+    check_range("memory.megabytes_per_second", memory.megabytes_per_second, 1, MAX_RATE)?;
+    check_range("memory.size", memory.size, GRANULE, MAX_MEMORY)?;
+    check_alignment("memory.size", memory.size, GRANULE, "multiple of 64 KiB")?;
+    check_alignment("memory.base", memory.base, GRANULE, "multiple of 64 KiB")?;
+    check_range("memory.base", memory.base, 0, u64::MAX - MAX_MEMORY)?;
     let interrupts = &description.interrupts;
-    range("interrupts.msix_vectors", interrupts.msix_vectors.into(), 0, 32)?;
-    one_of("interrupts.msi_vectors", interrupts.msi_vectors.into(), &[0, 1, 2, 4, 8, 16, 32])?;
-    range("interrupts.pin", interrupts.pin.into(), 0, 4)?;
-    range("interrupts.cdma_user_irq", interrupts.cdma_user_irq.into(), 0, 15)?;
-    range("link.speed", description.link.speed.into(), 1, 5)?;
-    one_of("link.width", description.link.width.into(), &[1, 2, 4, 8, 16])?;
-    network(description)?;
-    stream(&description.stream)?;
+    check_range("interrupts.msix_vectors", interrupts.msix_vectors.into(), 0, 32)?;
+    check_one_of("interrupts.msi_vectors", interrupts.msi_vectors.into(), &[0, 1, 2, 4, 8, 16, 32])?;
+    check_range("interrupts.pin", interrupts.pin.into(), 0, 4)?;
+    check_range("interrupts.cdma_user_irq", interrupts.cdma_user_irq.into(), 0, 15)?;
+    check_range("link.speed", description.link.speed.into(), 1, 5)?;
+    check_one_of("link.width", description.link.width.into(), &[1, 2, 4, 8, 16])?;
+    check_network(description)?;
+    check_stream(&description.stream)?;
     if let Some(silent) = &description.quirks.silent_memory {
-        range("quirks.silent_memory.size", silent.size, 1, u64::MAX)?;
+        check_range("quirks.silent_memory.size", silent.size, 1, u64::MAX)?;
     }
     description.faults.plan().map_err(Problem::of_fault)?;
     Ok(())
@@ -260,40 +261,40 @@ fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
     keys.into_iter().find(|(_, differs)| *differs).map_or(Ok(()), |(key, _)| refuse(key, 3))
 }
 
-fn order(order: [BarName; 3]) -> Result<(), Problem> {
+fn check_bar_order(order: [BarName; 3]) -> Result<(), Problem> {
     let all = [BarName::User, BarName::Dma, BarName::Bypass];
     if all.iter().all(|name| order.contains(name)) { Ok(()) } else { Err(Problem::BarOrder) }
 }
 
-fn stream(stream: &StreamDescription) -> Result<(), Problem> {
-    range("stream.fifo_bytes", stream.fifo_bytes.into(), 4096, MAX_STREAM)?;
+fn check_stream(stream: &StreamDescription) -> Result<(), Problem> {
+    check_range("stream.fifo_bytes", stream.fifo_bytes.into(), 4096, MAX_STREAM_BYTES)?;
     if !stream.fifo_bytes.is_power_of_two() {
         let found = stream.fifo_bytes.into();
         return Err(Problem::Misaligned { key: "stream.fifo_bytes", found, rule: "power of two" });
     }
     let source = &stream.source;
-    range("stream.source.longest", source.longest.into(), 1, MAX_STREAM)?;
-    range("stream.source.shortest", source.shortest.into(), 1, source.longest.into())
+    check_range("stream.source.longest", source.longest.into(), 1, MAX_STREAM_BYTES)?;
+    check_range("stream.source.shortest", source.shortest.into(), 1, source.longest.into())
 }
 
-fn network(description: &CardDescription) -> Result<(), Problem> {
+fn check_network(description: &CardDescription) -> Result<(), Problem> {
     let ni = &description.ni;
-    range("ni.node_id", ni.node_id.into(), 0, u64::from(u32::MAX) - 1)?;
-    range("ni.megabits_per_second", ni.megabits_per_second, 8, MAX_RATE)?;
-    one_of(
+    check_range("ni.node_id", ni.node_id.into(), 0, u64::from(u32::MAX) - 1)?;
+    check_range("ni.megabits_per_second", ni.megabits_per_second, 8, MAX_RATE)?;
+    check_one_of(
         "ni.packet_size",
         ni.packet_size.into(),
         &[64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768],
     )?;
-    range("ni.mask_bits", ni.mask_bits.into(), 1, 256)?;
-    range("ni.registry_entries", ni.registry_entries.into(), 1, 4096)?;
-    range("ni.escape_slots", ni.escape_slots.into(), 1, 4096)?;
-    range("ni.memory_windows", ni.memory_windows.into(), 1, 256)?;
-    range("ni.windows", ni.windows.into(), 1, 32)?;
-    range("ni.sending_contexts", ni.sending_contexts.into(), 1, MessageId::CONTEXTS.into())?;
-    range("ni.commands", ni.commands.into(), 0, MAX_COMMANDS.into())?;
-    aligned("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
-    range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
+    check_range("ni.mask_bits", ni.mask_bits.into(), 1, 256)?;
+    check_range("ni.registry_entries", ni.registry_entries.into(), 1, 4096)?;
+    check_range("ni.escape_slots", ni.escape_slots.into(), 1, 4096)?;
+    check_range("ni.memory_windows", ni.memory_windows.into(), 1, 256)?;
+    check_range("ni.windows", ni.windows.into(), 1, 32)?;
+    check_range("ni.sending_contexts", ni.sending_contexts.into(), 1, MessageId::CONTEXTS.into())?;
+    check_range("ni.commands", ni.commands.into(), 0, MAX_COMMANDS.into())?;
+    check_alignment("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
+    check_range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
     let windows_end =
         ni.window_base + u64::from(ni.windows) * crate::space::window_stride(ni.packet_size, ni.mask_bits);
     let memory = &description.memory;
