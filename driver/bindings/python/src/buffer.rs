@@ -1,4 +1,4 @@
-//! DMA memory as a Python object: the buffer protocol lends it to numpy and everything else.
+//! DMA memory as a Python object, which exports it through the buffer protocol, to numpy among others.
 
 use core::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,11 +24,13 @@ pub(crate) struct Buffer {
     card: CardState,
     /// `None`: closed.
     region: Mutex<Option<Arc<Region>>>,
-    /// Number of views that lend the memory, such as numpy arrays.
+    /// Number of exported views, such as numpy arrays.
     views: AtomicUsize,
-    /// Address in this process, size in bytes, and address for the device.
+    /// Address in this process.
     address: usize,
+    /// Size in bytes.
     length: usize,
+    /// Address for the device.
     device_address: u64,
 }
 
@@ -58,7 +60,7 @@ impl Buffer {
         let export = Export::get(object)?;
         if !export.is_contiguous() {
             return Err(Failure::value(
-                "the bytes of the object are not contiguous: register memory without gaps".to_owned(),
+                "the bytes of the object are not contiguous: pass a contiguous array".to_owned(),
             ));
         }
         if export.is_read_only() && access.device_writes() {
@@ -98,7 +100,7 @@ impl Buffer {
     }
 
     fn region(&self) -> Result<Arc<Region>, Failure> {
-        // The pages of a child are others: zeros, or none.
+        // A child process has other pages at these addresses (zeros), or none.
         self.card.check_process()?;
         lock(&self.region).clone().ok_or_else(|| wait::closed("the buffer").on_card(self.card.name()))
     }
@@ -113,7 +115,7 @@ impl Buffer {
             .on_card(self.card.name())
     }
 
-    /// Releases the memory. `waits`: also from channels that other threads are using.
+    /// Releases the memory. With `waits`, it waits for channels that other threads are using.
     fn release(&self, py: Python<'_>, waits: bool) -> Result<(), Failure> {
         if !self.card.regions().is_own() {
             return Ok(());
@@ -128,8 +130,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Fills in a view of the memory.
-    fn lend(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    /// Exports the memory: fills in a view of it.
+    fn export(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let buffer = slf.get();
         if view.is_null() {
             return Err(PyBufferError::new_err("no view"));
@@ -238,7 +240,7 @@ impl Buffer {
         array.call_method("__dlpack__", (), arguments)
     }
 
-    /// Device of DLPack: kDLCPU, 0.
+    /// Returns the device of DLPack: type kDLCPU (1), number 0.
     fn __dlpack_device__(&self) -> (u8, u8) {
         (1, 0)
     }
@@ -267,7 +269,7 @@ impl Buffer {
 
     // The interpreter passes a valid view, which the call fills in or refuses.
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        Self::lend(slf, view, flags)
+        Self::export(slf, view, flags)
     }
 
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
@@ -355,9 +357,7 @@ impl Card {
         self.state().check_process()?;
         let export = Export::get(memory)?;
         if !export.is_contiguous() {
-            return Err(Failure::value(
-                "the array is not contiguous: ask for the address of an array without steps".to_owned(),
-            ));
+            return Err(Failure::value("the array is not contiguous: pass a contiguous array".to_owned()));
         }
         let found = self.state().regions().find(export.pointer().addr(), export.len());
         let part = found.ok_or_else(|| {

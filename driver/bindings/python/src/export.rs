@@ -1,4 +1,4 @@
-//! Memory that Python objects lend by the buffer protocol, whatever their shape and type: arrays, numpy scalars, ctypes objects, `bytes`.
+//! Memory that Python objects of any shape and type export through the buffer protocol: arrays, numpy scalars, ctypes objects, `bytes`.
 
 use core::ffi::CStr;
 use core::ffi::{c_char, c_void};
@@ -10,33 +10,33 @@ use pyo3::{ffi, intern};
 
 use crate::error::Failure;
 
-/// Lent memory of a Python object. The object neither frees nor resizes it until this is dropped.
+/// Exported memory of a Python object. The object neither frees nor resizes it until this is dropped.
 pub(crate) struct Export {
-    /// In a box, because lenders let fields point to other fields.
+    /// In a box, because exporters let fields of the view point to other fields.
     view: Box<ffi::Py_buffer>,
 }
 
 // SAFETY: the view is not changed after it was filled in, and is released under the lock of the interpreter. Other threads of Python may access
-// the lent memory as well; this package accesses it as shared memory only.
+// the exported memory as well; this package accesses it as shared memory only.
 unsafe impl Send for Export {}
 // SAFETY: as above.
 unsafe impl Sync for Export {}
 
 impl Export {
-    /// Borrows the memory of `object`.
+    /// Exports the memory of `object`.
     ///
     /// # Errors
-    /// `TypeError` if it lends none, or if its elements are Python objects; errors of the object, such as of a closed one.
+    /// `TypeError` if it exports none, or if its elements are Python objects; errors of the object, such as of a closed one.
     pub(crate) fn get(object: &Bound<'_, PyAny>) -> Result<Self, Failure> {
-        match Self::lend(object) {
+        match Self::with_any_elements(object) {
             Ok(export) => {
                 export.check_elements(object)?;
                 Ok(export)
             }
             Err(error) => {
-                // numpy lends no arrays whose type has no format in the buffer protocol, such as dates. Their bytes have one.
+                // numpy exports no arrays whose type has no format in the buffer protocol, such as dates. Their bytes have one.
                 match bytes_of_array(object)? {
-                    Some(bytes) => Ok(Self::lend(&bytes)?),
+                    Some(bytes) => Ok(Self::with_any_elements(&bytes)?),
                     None if error.is_instance_of::<PyTypeError>(object.py()) => Err(no_bytes(object)),
                     None => Err(error.into()),
                 }
@@ -53,11 +53,11 @@ impl Export {
         if export.is_in_order() { Ok(export) } else { Err(out_of_order()) }
     }
 
-    /// Borrows the memory of `object` whatever its elements are.
+    /// Exports the memory of `object`, with elements of any type.
     ///
     /// # Errors
     /// Errors of the object; `TypeError` if it has no buffer protocol.
-    pub(crate) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn with_any_elements(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(ffi::Py_buffer::new());
         // SAFETY: the object is alive and the view is writable. It is filled in, or the call fails.
         let filled = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO) };
@@ -79,12 +79,12 @@ impl Export {
         Err(Failure::Python(PyTypeError::new_err(text)))
     }
 
-    /// Address of the first element.
+    /// Returns the address of the first element.
     pub(crate) fn pointer(&self) -> *mut u8 {
         self.view.buf.cast()
     }
 
-    /// Size of all elements in bytes.
+    /// Returns the size of all elements in bytes.
     pub(crate) fn len(&self) -> usize {
         usize::try_from(self.view.len).unwrap_or(0)
     }
@@ -93,7 +93,7 @@ impl Export {
         self.view.readonly != 0
     }
 
-    /// Size of an element in bytes.
+    /// Returns the size of an element in bytes.
     pub(crate) fn item_size(&self) -> usize {
         usize::try_from(self.view.itemsize).unwrap_or(0)
     }
@@ -102,7 +102,7 @@ impl Export {
         usize::try_from(self.view.ndim).unwrap_or(0)
     }
 
-    /// Type of the elements, as the module `struct` writes it.
+    /// Returns the type of the elements, in the notation of Python's module `struct`.
     pub(crate) fn format(&self) -> &[u8] {
         if self.view.format.is_null() {
             return b"B";
@@ -145,7 +145,7 @@ impl Export {
     /// `into` has [`len`](Self::len) writable bytes.
     unsafe fn copy_to(&self, py: Python<'_>, into: *mut c_void) -> PyResult<()> {
         let order = c_char::from_ne_bytes([b'C']);
-        // SAFETY: the view is filled in, and says how many bytes are written; `into` has them.
+        // SAFETY: the view is filled in, and states how many bytes are written; `into` has them.
         let copied = unsafe { ffi::PyBuffer_ToContiguous(into, &raw const *self.view, self.view.len, order) };
         if copied == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
     }
@@ -161,7 +161,7 @@ impl Drop for Export {
     }
 }
 
-/// Name of an object's type in messages; arrays have the type of their elements with it.
+/// Returns the name of an object's type for messages, for arrays with the type of their elements.
 pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
     let class =
         object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into());
@@ -180,7 +180,7 @@ fn no_bytes(object: &Bound<'_, PyAny>) -> Failure {
     Failure::Python(PyTypeError::new_err(format!("{} has no bytes to move: {hint}", name_of(object))))
 }
 
-/// The bytes of a numpy array, as an array. `None` for other objects.
+/// Returns the bytes of a numpy array, as an array; `None` for other objects.
 fn bytes_of_array<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>, Failure> {
     let py = object.py();
     let numpy = py.import(intern!(py, "numpy"))?;
@@ -200,7 +200,7 @@ fn bytes_of_array<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, P
     Ok(Some(plain.call_method1(intern!(py, "reshape"), (-1,))?.call_method1(intern!(py, "view"), ("u1",))?))
 }
 
-/// Error of an array whose elements do not lie in the order of their indices.
+/// Returns the error of an array whose elements do not lie in the order of their indices.
 pub(crate) fn out_of_order() -> Failure {
     Failure::Python(PyValueError::new_err(
         "the array is not contiguous in C order (it is transposed, in Fortran order, or a part with steps): \

@@ -122,7 +122,7 @@ impl Numbers {
         if object.is_instance_of::<PyString>() {
             return Err(no_integers());
         }
-        let export = match Export::lend(object) {
+        let export = match Export::with_any_elements(object) {
             // Arrays of Python's integers are sequences of objects.
             Ok(export) if export.format() != b"O" => export,
             _ => return Self::elements(py, object, argument).unwrap_or_else(|| Err(no_integers())),

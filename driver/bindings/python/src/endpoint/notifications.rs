@@ -7,19 +7,19 @@ use pyo3::prelude::*;
 
 use super::{Endpoint, State, in_time, others, steps, wait_part};
 use crate::error::{Class, Failure};
-use crate::record::record;
+use crate::record::{fields, named_record};
 use crate::wait;
 
 fn notification<'py>(py: Python<'py>, arrived: &Notification) -> Result<Bound<'py, PyAny>, Failure> {
-    let fields = (
-        arrived.node.get(),
-        arrived.incarnation.get(),
-        arrived.transfer.get(),
-        arrived.address.get(),
-        arrived.length,
-        arrived.time,
+    let fields = fields!(py,
+        node: arrived.node.get(),
+        incarnation: arrived.incarnation.get(),
+        transfer: arrived.transfer.get(),
+        address: arrived.address.get(),
+        length: arrived.length,
+        time: arrived.time,
     );
-    record(py, "endpoint", "Notification", fields)
+    named_record("endpoint", "Notification", &fields)
 }
 
 /// Arrivals at an endpoint.
