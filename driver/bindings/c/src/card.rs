@@ -12,7 +12,7 @@ use crate::abi::{
     fpga_card_info, fpga_open_options,
 };
 use crate::call::{copy_text, duration, read_options, set, set_if, text, write_struct};
-use crate::code::Code as _;
+use crate::code::StatusCode as _;
 use crate::error::Failure;
 use crate::handle;
 
@@ -46,11 +46,18 @@ impl fpga_open_options {
             FPGA_INTERFACE_DETECT => NetworkInterface::BySubsystem,
             FPGA_INTERFACE_EXPECT => NetworkInterface::Expected,
             FPGA_INTERFACE_IGNORE => NetworkInterface::Ignored,
-            _ => return Err(Failure::argument("network_interface is no fpga_network_interface")),
+            _ => {
+                return Err(Failure::argument(&format!(
+                    "network_interface is {}, which is not a value of fpga_network_interface",
+                    self.network_interface
+                )));
+            }
         };
         if let Some(bar) = self.dma_bar_plus_1.checked_sub(1) {
             let bar = u8::try_from(bar).ok().filter(|bar| *bar < 6);
-            options = options.dma_bar(bar.ok_or_else(|| Failure::argument("dma_bar_plus_1 is above 6"))?);
+            options = options.dma_bar(bar.ok_or_else(|| {
+                Failure::argument(&format!("dma_bar_plus_1 is {}, the maximum is 6", self.dma_bar_plus_1))
+            })?);
         }
         if self.has_cdma != 0 {
             options = options.cdma_offset(BarOffset::new(self.cdma_offset));

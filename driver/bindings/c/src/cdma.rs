@@ -7,13 +7,13 @@ use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, CdmaRing, CdmaSegm
 
 use crate::abi::Status;
 use crate::call::{duration, set, set_if};
-use crate::code::{Code, Position};
+use crate::code::{Position, StatusCode};
 use crate::error::Failure;
 use crate::failures::Failures;
 use crate::handle::{self, Kind, Object};
 use crate::wait::{is_cancelled, with_wait};
 
-impl Code for CdmaError {
+impl StatusCode for CdmaError {
     fn status(&self) -> Status {
         match self {
             Self::AddressRange { .. } | Self::CardMemory { .. } | Self::Overlap { .. } => Status::Range,

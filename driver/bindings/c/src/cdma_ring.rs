@@ -7,7 +7,7 @@ use crate::abi::{Status, fpga_cdma_ring_options, fpga_copy, fpga_wait_options};
 use crate::call::{array, read_options, set, set_if, set_option};
 use crate::cdma::{CopyEngine, Mode, RING_MODE, Ring, SIMPLE_MODE};
 use crate::channel::wait_options;
-use crate::code::Code;
+use crate::code::StatusCode;
 use crate::error::Failure;
 use crate::failures::Failures;
 use crate::handle;
@@ -35,7 +35,7 @@ impl Ring {
     }
 }
 
-impl Code for CdmaFault {
+impl StatusCode for CdmaFault {
     fn status(&self) -> Status {
         match self.cause {
             FaultCause::Gone => Status::Gone,
@@ -45,7 +45,7 @@ impl Code for CdmaFault {
     }
 }
 
-impl Code for CdmaRingError {
+impl StatusCode for CdmaRingError {
     fn status(&self) -> Status {
         match self {
             Self::Engine(error) => error.status(),
@@ -82,7 +82,7 @@ fn with_ring<R>(cdma: u64, body: impl FnOnce(&mut Ring) -> Result<R, Failure>) -
 }
 
 fn byte(value: u32, member: &str) -> Result<u8, Failure> {
-    u8::try_from(value).map_err(|_| Failure::argument(&format!("{member} is above 255")))
+    u8::try_from(value).map_err(|_| Failure::argument(&format!("{member} is {value}, the maximum is 255")))
 }
 
 impl fpga_cdma_ring_options {

@@ -197,7 +197,12 @@ pub(crate) fn wait_options(
         FPGA_WAIT_POLL => WaitMode::Poll,
         FPGA_WAIT_INTERRUPT => WaitMode::Interrupt,
         FPGA_WAIT_HYBRID => WaitMode::Hybrid { spin: duration(options.spin_ns) },
-        _ => return Err(Failure::argument("mode is no fpga_wait_mode")),
+        _ => {
+            return Err(Failure::argument(&format!(
+                "mode is {}, which is not a value of fpga_wait_mode",
+                options.mode
+            )));
+        }
     };
     Ok((polling(timeout_ns).mode(mode), options.cancel))
 }
@@ -212,7 +217,7 @@ pub(crate) fn run_mode(mode: i32) -> Result<RunMode, Failure> {
     match mode {
         FPGA_RUN_DEFAULT | FPGA_RUN_BATCH => Ok(RunMode::Batch),
         FPGA_RUN_CREDIT => Ok(RunMode::Credit),
-        _ => Err(Failure::argument("run_mode is no fpga_run_mode")),
+        _ => Err(Failure::argument(&format!("run_mode is {mode}, which is not a value of fpga_run_mode"))),
     }
 }
 
@@ -241,7 +246,8 @@ pub(crate) fn is_h2c(direction: i32) -> Result<bool, Failure> {
 
 /// Converts the number of a channel or an interrupt line.
 pub(crate) fn number(number: u32) -> Result<u8, Failure> {
-    u8::try_from(number).map_err(|_| Failure::argument("the number is above 255"))
+    u8::try_from(number)
+        .map_err(|_| Failure::argument(&format!("the number is {number}, the maximum is 255")))
 }
 
 /// Opens a memory-mapped channel or a stream.

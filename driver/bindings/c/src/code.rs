@@ -1,4 +1,4 @@
-//! Kinds of the driver's errors as status codes, and the positions that they name.
+//! Status codes of the driver's errors, and the positions that the errors name.
 
 use fpga_driver::bulk::BulkError;
 use fpga_driver::errors::{Cause, CauseClass, ChannelFault, FaultCause};
@@ -6,7 +6,7 @@ use fpga_driver::{ChannelError, OpenError, ResourceError, SubmitError, TransferE
 
 use crate::abi::Status;
 
-/// Position of a failure, as far as the driver knows it. [`UNKNOWN`] where it does not.
+/// Position of a failure. Values that the driver does not know are [`UNKNOWN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) host_address: u64,
@@ -31,17 +31,17 @@ impl Default for Position {
     }
 }
 
-/// Kind of error of the driver.
-pub(crate) trait Code {
+/// Error of the driver that has a status code.
+pub(crate) trait StatusCode {
     fn status(&self) -> Status;
 
-    /// Position of the failure, if it is known.
+    /// Returns the position of the failure, as far as it is known.
     fn position(&self) -> Position {
         Position::default()
     }
 }
 
-/// Position of a transfer that an engine reported as failed.
+/// Returns the position of a transfer that an engine reported as failed.
 fn fault_position(fault: &ChannelFault) -> Position {
     fault.position.map_or_else(Position::default, |position| Position {
         host_address: position.host.get(),
@@ -52,7 +52,7 @@ fn fault_position(fault: &ChannelFault) -> Position {
     })
 }
 
-impl Code for ChannelFault {
+impl StatusCode for ChannelFault {
     fn status(&self) -> Status {
         match self.cause {
             FaultCause::Gone | FaultCause::Reset => Status::Gone,
@@ -66,7 +66,7 @@ impl Code for ChannelFault {
     }
 }
 
-impl Code for Cause {
+impl StatusCode for Cause {
     fn status(&self) -> Status {
         match self.class() {
             CauseClass::Gone | CauseClass::Reset => Status::Gone,
@@ -82,7 +82,7 @@ impl Code for Cause {
     }
 }
 
-impl Code for OpenError {
+impl StatusCode for OpenError {
     fn status(&self) -> Status {
         match self {
             Self::Gone => Status::Gone,
@@ -92,7 +92,7 @@ impl Code for OpenError {
     }
 }
 
-impl Code for ResourceError {
+impl StatusCode for ResourceError {
     fn status(&self) -> Status {
         match self {
             Self::InUse { .. } => Status::InUse,
@@ -104,7 +104,7 @@ impl Code for ResourceError {
     }
 }
 
-impl Code for SubmitError {
+impl StatusCode for SubmitError {
     fn status(&self) -> Status {
         match self {
             Self::Channel(error) => error.status(),
@@ -125,7 +125,7 @@ impl Code for SubmitError {
     }
 }
 
-impl Code for ChannelError {
+impl StatusCode for ChannelError {
     fn status(&self) -> Status {
         match self {
             Self::Gone { .. } | Self::Disconnected { .. } => Status::Gone,
@@ -142,7 +142,7 @@ impl Code for ChannelError {
     }
 }
 
-impl Code for TransferError {
+impl StatusCode for TransferError {
     fn status(&self) -> Status {
         match self {
             Self::Submit(error) => error.status(),
@@ -161,7 +161,7 @@ impl Code for TransferError {
     }
 }
 
-impl Code for BulkError {
+impl StatusCode for BulkError {
     fn status(&self) -> Status {
         match self {
             Self::Memory(error) => error.status(),

@@ -15,7 +15,7 @@ use crate::abi::{
     fpga_region, fpga_send_completion, fpga_send_options,
 };
 use crate::call::{bytes, duration, out_bytes, read_options, set, set_if, write_struct};
-use crate::code::Code;
+use crate::code::StatusCode;
 use crate::endpoint_options::send_options;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
@@ -81,7 +81,7 @@ impl CardEndpoint {
     }
 }
 
-impl Code for EndpointError {
+impl StatusCode for EndpointError {
     fn status(&self) -> Status {
         match self {
             Self::NoInterface
@@ -109,7 +109,7 @@ impl Code for EndpointError {
     }
 }
 
-impl Code for SendError {
+impl StatusCode for SendError {
     fn status(&self) -> Status {
         match self {
             Self::Scheme { .. } => Status::Unsupported,

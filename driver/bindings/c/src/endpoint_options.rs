@@ -15,8 +15,8 @@ fn scheme(name: &str) -> Result<Scheme, Failure> {
     let name = name.trim();
     let is_named = |scheme: &Scheme| {
         let known = scheme.name().chars().filter(char::is_ascii_alphanumeric);
-        let given = name.chars().filter(char::is_ascii_alphanumeric);
-        known.map(|c| c.to_ascii_lowercase()).eq(given.map(|c| c.to_ascii_lowercase()))
+        let found = name.chars().filter(char::is_ascii_alphanumeric);
+        known.map(|c| c.to_ascii_lowercase()).eq(found.map(|c| c.to_ascii_lowercase()))
     };
     Scheme::ALL.iter().copied().find(is_named).ok_or_else(|| {
         let names: Vec<String> = Scheme::ALL.iter().map(|known| hyphenated(known.name())).collect();
@@ -40,7 +40,7 @@ fn optional_scheme(name: *const c_char) -> Result<Option<Scheme>, Failure> {
     if name.is_null() { Ok(None) } else { scheme(text(name, "the name of the scheme")?).map(Some) }
 }
 
-const fn given(value: u32) -> Option<u32> {
+const fn nonzero(value: u32) -> Option<u32> {
     if value == 0 { None } else { Some(value) }
 }
 
@@ -48,7 +48,7 @@ impl fpga_endpoint_options {
     /// Returns the options for the driver.
     pub(crate) fn options(&self) -> Result<EndpointOptions, Failure> {
         let channel = |plus_1: u32| -> Result<Option<u8>, Failure> {
-            given(plus_1).map(|number| crate::channel::number(number - 1)).transpose()
+            nonzero(plus_1).map(|number| crate::channel::number(number - 1)).transpose()
         };
         let mut options = EndpointOptions::default();
         if let Some(scheme) = optional_scheme(self.scheme)? {
@@ -61,20 +61,20 @@ impl fpga_endpoint_options {
         }
         options.channel = channel(self.h2c_channel_plus_1)?;
         options.read_channel = channel(self.c2h_channel_plus_1)?;
-        options.big_threshold = given(self.big_threshold);
-        options.segment_size = given(self.segment_size);
-        options.tuning.window = given(self.window);
+        options.big_threshold = nonzero(self.big_threshold);
+        options.segment_size = nonzero(self.segment_size);
+        options.tuning.window = nonzero(self.window);
         set_option(&mut options.event_entries, self.event_entries);
         options.event_line = crate::channel::number(self.event_line)?;
-        options.incarnation = given(self.incarnation);
+        options.incarnation = nonzero(self.incarnation);
         if !self.incarnation_file.is_null() {
             options.incarnation_file =
                 Some(text(self.incarnation_file, "the name of the incarnation file")?.into());
         }
-        options.ops = given(self.packets);
-        options.transfers = given(self.transfers);
-        options.destinations = given(self.destinations);
-        options.source_alignment = given(self.source_alignment);
+        options.ops = nonzero(self.packets);
+        options.transfers = nonzero(self.transfers);
+        options.destinations = nonzero(self.destinations);
+        options.source_alignment = nonzero(self.source_alignment);
         if self.timeout_ns != 0 {
             options.timeout = SendTimeout::Fixed { timeout: duration(self.timeout_ns), max_tries: 0 };
         }
@@ -95,15 +95,21 @@ pub(crate) fn send_options(options: *const fpga_send_options, size: usize) -> Re
         FPGA_NOTIFY_RECEIVER => SendNotify::Receiver,
         FPGA_NOTIFY_SENDER => SendNotify::Sender,
         FPGA_NOTIFY_NONE => SendNotify::None,
-        _ => return Err(Failure::argument("notify is no fpga_notify")),
+        _ => {
+            return Err(Failure::argument(&format!(
+                "notify is {}, which is not a value of fpga_notify",
+                options.notify
+            )));
+        }
     };
-    let priority = u8::try_from(options.priority).map_err(|_| Failure::argument("priority is above 255"))?;
-    let mut wanted = SendOptions::default().notify(notify).priority(priority);
+    let priority = u8::try_from(options.priority)
+        .map_err(|_| Failure::argument(&format!("priority is {}, the maximum is 255", options.priority)))?;
+    let mut send_options = SendOptions::default().notify(notify).priority(priority);
     if let Some(scheme) = optional_scheme(options.scheme)? {
-        wanted = wanted.scheme(scheme);
+        send_options = send_options.scheme(scheme);
     }
     if options.deadline_ns != 0 {
-        wanted = wanted.deadline(duration(options.deadline_ns));
+        send_options = send_options.deadline(duration(options.deadline_ns));
     }
-    Ok(wanted)
+    Ok(send_options)
 }

@@ -14,7 +14,7 @@ use crate::abi::{
     FPGA_PART_USER_INTERRUPT, Status, fpga_error,
 };
 use crate::advice::render;
-use crate::code::{Code, Position};
+use crate::code::{Position, StatusCode};
 
 /// Failure of a call: what `fpga_error` has.
 pub(crate) struct Failure {
@@ -107,7 +107,7 @@ impl From<Status> for Failure {
     }
 }
 
-impl<K: ErrorKind + Code> From<Error<K>> for Failure {
+impl<K: ErrorKind + StatusCode> From<Error<K>> for Failure {
     fn from(error: Error<K>) -> Self {
         Self {
             status: error.kind.status(),

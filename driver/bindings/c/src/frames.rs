@@ -9,7 +9,7 @@ use fpga_rdma::Endpoint;
 
 use crate::abi::Status;
 use crate::call::{bytes, set, text};
-use crate::code::Code as _;
+use crate::code::StatusCode as _;
 use crate::endpoint::CardEndpoint;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};

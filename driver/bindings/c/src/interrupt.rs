@@ -14,7 +14,7 @@ use crate::abi::{
 };
 use crate::call::{array, set, set_if, write_struct};
 use crate::channel::number;
-use crate::code::Code;
+use crate::code::StatusCode;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
 use crate::wait::{wait_in_parts, waiting};
@@ -30,7 +30,7 @@ unsafe impl Object for UserLines {
     const KIND: Kind = Kind::UserInterrupts;
 }
 
-impl Code for UserInterruptError {
+impl StatusCode for UserInterruptError {
     fn status(&self) -> Status {
         match self {
             Self::TimedOut { .. } => Status::TimedOut,

@@ -12,7 +12,7 @@ use crate::abi::{
     FPGA_ACCESS_READ, FPGA_ACCESS_SIDE_EFFECT, FPGA_ACCESS_WRITE, Status, fpga_map_entry, zeroed,
 };
 use crate::call::{copy_text, set, set_if, text, write_struct};
-use crate::code::Code as _;
+use crate::code::StatusCode as _;
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
 

@@ -12,7 +12,7 @@ use crate::call::{bytes, bytes_mut, read_options, set, set_if, text};
 use crate::error::Failure;
 use crate::handle::{self, Kind, Object};
 
-/// Maximum number of cards, of which each one reserves its memory in the address space.
+/// Maximum number of cards. Each one reserves its memory in the address space.
 const MAX_CARDS: u32 = 1024;
 
 /// Simulated cards. Threads share them.
@@ -59,10 +59,14 @@ impl Network {
     /// Builds the cards.
     fn build(options: &fpga_network_options) -> Result<Self, Failure> {
         if options.cards > MAX_CARDS {
-            return Err(Failure::argument(&format!("cards is above {MAX_CARDS}")));
+            return Err(Failure::argument(&format!(
+                "cards is {}, the maximum is {MAX_CARDS}",
+                options.cards
+            )));
         }
-        let given = !options.description.is_null();
-        let description = given.then(|| text(options.description, "the description")).transpose()?;
+        let has_description = !options.description.is_null();
+        let description =
+            has_description.then(|| text(options.description, "the description")).transpose()?;
         let wrong = |error: &dyn core::fmt::Display| Failure::argument(&error.to_string());
         let found = description.map(|name| CardDescription::find(name.as_ref())).transpose();
         let card = found.map_err(|error| wrong(&error))?.unwrap_or_default();
@@ -172,7 +176,11 @@ pub(crate) fn fpga_network_fail(network_handle: u64, card: u32, failure: i32) ->
         FPGA_FAILURE_NONE => CardFailure::None,
         FPGA_FAILURE_GONE => CardFailure::Gone,
         FPGA_FAILURE_ALL_ONES => CardFailure::AllOnes,
-        _ => return Err(Failure::argument("failure is no fpga_card_failure")),
+        _ => {
+            return Err(Failure::argument(&format!(
+                "failure is {failure}, which is not a value of fpga_card_failure"
+            )));
+        }
     };
     with_card(network_handle, card, |network, card| network.fail(card, failure).then_some(()))
 }
@@ -183,7 +191,12 @@ pub(crate) fn fpga_network_replug(network_handle: u64, card: u32) -> Result<(), 
 
 fn line_of(line: u32) -> Result<u8, Failure> {
     let valid = u8::try_from(line).ok().filter(|line| *line < fpga_sim::USER_INTERRUPTS);
-    valid.ok_or_else(|| Failure::of(Status::Range, "there is no such line: a card has lines 0 to 15"))
+    valid.ok_or_else(|| {
+        Failure::of(
+            Status::Range,
+            &format!("user interrupt line {line} does not exist: a card has lines 0 to 15"),
+        )
+    })
 }
 
 pub(crate) fn fpga_network_set_user_interrupt(

@@ -69,19 +69,19 @@ pub(crate) fn fpga_publisher_open(
     out: *mut u64,
 ) -> Result<(), Failure> {
     set(out, 0)?;
-    let given = read_options(options, size)?;
-    let mut options = PublisherOptions::default();
-    options.h2c = crate::channel::number(given.h2c_channel)?;
-    options.c2h = c2h(given.c2h_channel_plus_1)?;
-    set_option(&mut options.max_value_length, given.max_value_length);
-    set_option(&mut options.slots, given.slots);
-    set_option(&mut options.heap_slots, given.heap_slots);
-    set_option(&mut options.subscribers, given.subscribers);
-    set_option(&mut options.max_data_length, given.max_data_length);
-    set_time(&mut options.heartbeat, given.heartbeat_ns);
-    set_time(&mut options.max_silence, given.max_silence_ns);
-    options.first_sequence = fpga_frames::Sequence::new(given.first_sequence);
-    set(out, handle::add(Publisher::new(endpoint_of(endpoint)?, options)?)?)
+    let options = read_options(options, size)?;
+    let mut publisher_options = PublisherOptions::default();
+    publisher_options.h2c = crate::channel::number(options.h2c_channel)?;
+    publisher_options.c2h = c2h(options.c2h_channel_plus_1)?;
+    set_option(&mut publisher_options.max_value_length, options.max_value_length);
+    set_option(&mut publisher_options.slots, options.slots);
+    set_option(&mut publisher_options.heap_slots, options.heap_slots);
+    set_option(&mut publisher_options.subscribers, options.subscribers);
+    set_option(&mut publisher_options.max_data_length, options.max_data_length);
+    set_time(&mut publisher_options.heartbeat, options.heartbeat_ns);
+    set_time(&mut publisher_options.max_silence, options.max_silence_ns);
+    publisher_options.first_sequence = fpga_frames::Sequence::new(options.first_sequence);
+    set(out, handle::add(Publisher::new(endpoint_of(endpoint)?, publisher_options)?)?)
 }
 
 pub(crate) fn fpga_publisher_listen(

@@ -16,14 +16,14 @@ use crate::abi::{
 };
 use crate::call::{copy_text, duration, read_options, set, write_struct};
 use crate::channel::{is_h2c, number};
-use crate::code::Code;
+use crate::code::StatusCode;
 use crate::error::Failure;
 use crate::handle;
 
 /// Elements of `steps` in `fpga_recovery_report`.
 const MAX_STEPS: usize = 16;
 
-impl Code for RecoveryError {
+impl StatusCode for RecoveryError {
     fn status(&self) -> Status {
         match self {
             Self::Gone => Status::Gone,
@@ -43,7 +43,9 @@ fn level(level: i32) -> Result<RecoveryLevel, Failure> {
         FPGA_RECOVERY_DEFAULT | FPGA_RECOVERY_CHANNEL => Ok(RecoveryLevel::Channel),
         FPGA_RECOVERY_FUNCTION => Ok(RecoveryLevel::Function),
         FPGA_RECOVERY_BUS => Ok(RecoveryLevel::Bus),
-        _ => Err(Failure::argument("the level is no fpga_recovery_level")),
+        _ => Err(Failure::argument(&format!(
+            "the level is {level}, which is not a value of fpga_recovery_level"
+        ))),
     }
 }
 

@@ -5,7 +5,7 @@ use fpga_rdma::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
 
 use crate::abi::{Status, fpga_read_completion, fpga_readable, fpga_region, fpga_send_options, zeroed};
 use crate::call::{duration, set, set_if, write_struct};
-use crate::code::Code;
+use crate::code::StatusCode;
 use crate::endpoint::{CardEndpoint, nanoseconds, send_advice, send_failure};
 use crate::endpoint_options::send_options;
 use crate::error::Failure;
@@ -73,7 +73,7 @@ pub(crate) fn fpga_readable_close(endpoint: u64, readable: *const fpga_readable)
     })
 }
 
-impl Code for ReadError {
+impl StatusCode for ReadError {
     fn status(&self) -> Status {
         match self {
             Self::Range { .. } => Status::Range,

@@ -14,7 +14,7 @@ use crate::abi::{
 };
 use crate::call::{bytes, bytes_mut, copy_from, read_options, set, set_option, write_struct};
 use crate::channel::{Channel, Engine, RECEIVING_MODE, Receiving, open, polling, run_mode, wait_options};
-use crate::code::{Code, Position};
+use crate::code::{Position, StatusCode};
 use crate::error::Failure;
 use crate::handle;
 use crate::wait::with_wait;
@@ -33,7 +33,7 @@ impl Receiving {
     }
 }
 
-impl Code for StreamError {
+impl StatusCode for StreamError {
     fn status(&self) -> Status {
         match self {
             Self::Packet(_) => Status::Lost,

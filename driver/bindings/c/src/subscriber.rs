@@ -9,13 +9,13 @@ use crate::abi::{
     fpga_frame_event, fpga_subscriber_options, fpga_subscriber_state, zeroed,
 };
 use crate::call::{duration, read_options, set, set_option, set_time, write_struct};
-use crate::code::Code as _;
+use crate::code::StatusCode as _;
 use crate::error::Failure;
 use crate::frames::{AnyFrame, address, c2h, endpoint_of, failed, local};
 use crate::handle::{self, Kind, NO_HANDLE, Object};
 use crate::wait::{check_cancelled, waiting, with_wait};
 
-/// Pause between two polls while joining.
+/// Interval between two polls while joining.
 const JOIN_POLL_INTERVAL: core::time::Duration = core::time::Duration::from_micros(50);
 
 /// Subscriber, or an attempt to join a stream.
@@ -69,15 +69,15 @@ pub(crate) fn fpga_subscriber_open(
 ) -> Result<(), Failure> {
     set(out, 0)?;
     let publisher = address(publisher)?;
-    let given = read_options(options, size)?;
-    let mut options = SubscriberOptions::default();
-    options.h2c = crate::channel::number(given.h2c_channel)?;
-    options.c2h = c2h(given.c2h_channel_plus_1)?;
-    set_option(&mut options.slots, given.slots);
-    set_option(&mut options.missed_heartbeats, given.missed_heartbeats);
-    set_time(&mut options.max_silence, given.max_silence_ns);
-    set_time(&mut options.patience, given.patience_ns);
-    let joining = Subscriber::begin_join(endpoint_of(endpoint)?, publisher, options)?;
+    let options = read_options(options, size)?;
+    let mut subscriber_options = SubscriberOptions::default();
+    subscriber_options.h2c = crate::channel::number(options.h2c_channel)?;
+    subscriber_options.c2h = c2h(options.c2h_channel_plus_1)?;
+    set_option(&mut subscriber_options.slots, options.slots);
+    set_option(&mut subscriber_options.missed_heartbeats, options.missed_heartbeats);
+    set_time(&mut subscriber_options.max_silence, options.max_silence_ns);
+    set_time(&mut subscriber_options.patience, options.patience_ns);
+    let joining = Subscriber::begin_join(endpoint_of(endpoint)?, publisher, subscriber_options)?;
     set(out, handle::add(AnySubscriber::Joining(Box::new(joining)))?)
 }
 
@@ -148,10 +148,10 @@ fn report(found: Option<fpga_frame_event>, event: *mut fpga_frame_event, size: u
     write_struct(event, size, &found.unwrap_or_else(zeroed))
 }
 
-/// Clears the event of a caller.
+/// Clears the caller's event.
 ///
 /// # Errors
-/// [`Status::Argument`] if it is null, or has no space for a frame: the frame would stay open, and its slot in use.
+/// [`Status::Argument`] if it is null, or has no space for a frame: the frame would stay open, and its slot would stay in use.
 fn check_event(event: *mut fpga_frame_event, size: usize) -> Result<(), Failure> {
     if size < core::mem::offset_of!(fpga_frame_event, sequence) {
         return Err(Failure::argument("the event has no space for a frame; pass sizeof(fpga_frame_event)"));
