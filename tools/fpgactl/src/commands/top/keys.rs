@@ -1,7 +1,7 @@
-//! Keys, read from the terminal as bytes.
+//! Decoding of keys from the bytes of a terminal.
 //!
-//! `crossterm` is not used: it reads until input arrives, and its loop never ends after the terminal has gone away. The sequences are those
-//! of xterm and compatible terminals (ECMA-48 control sequences; "PC-Style Function Keys" of XTerm Control Sequences).
+//! `crossterm` is not used: it reads until input arrives, and its loop never ends after a hangup of the terminal. The sequences are those of
+//! xterm and compatible terminals (ECMA-48 control sequences; "PC-Style Function Keys" of XTerm Control Sequences).
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
 
-/// Key, as far as `top` uses it.
+/// Key that `top` uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Char(u8),
@@ -28,18 +28,18 @@ pub(super) enum Key {
     Home,
     /// Any other key.
     Other,
-    /// The terminal is gone.
+    /// Hangup of the terminal.
     Gone,
 }
 
-/// Keys that were pressed and not yet processed.
+/// Queue of the pressed keys that were not processed yet.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     pressed: VecDeque<Key>,
 }
 
 impl Keys {
-    /// Returns the next key; waits for at most `wait`.
+    /// Returns the next key. Waits at most `wait` for it.
     pub(super) fn next(&mut self, wait: Duration) -> io::Result<Option<Key>> {
         if self.pressed.is_empty() {
             self.read(wait)?;
@@ -50,7 +50,7 @@ impl Keys {
     fn read(&mut self, wait: Duration) -> io::Result<()> {
         let stdin = io::stdin();
         let mut waited = [PollFd::new(&stdin, PollFlags::IN)];
-        // Waits here are far below the limit of a `Timespec`.
+        // Callers' waits are far below the limit of a `Timespec`.
         let wait = Timespec::try_from(wait).unwrap_or_default();
         match poll(&mut waited, Some(&wait)) {
             Ok(0) | Err(Errno::INTR) => return Ok(()),
@@ -68,7 +68,7 @@ impl Keys {
     }
 }
 
-/// Splits bytes that arrived together. An escape at the end is the key; otherwise it begins a sequence.
+/// Decodes bytes that arrived together. An escape as the last byte is the key Escape; any other one begins a sequence.
 fn parse(mut bytes: &[u8], into: &mut VecDeque<Key>) {
     while let Some((first, rest)) = bytes.split_first() {
         let (key, used) = match (first, rest) {
@@ -85,9 +85,9 @@ fn parse(mut bytes: &[u8], into: &mut VecDeque<Key>) {
     }
 }
 
-/// Key of a control sequence, and its number of bytes after the escape.
+/// Returns the key of a control sequence, and the number of bytes of the sequence after the escape.
 fn sequence_key(sequence: &[u8]) -> (Key, usize) {
-    // Parameters, and the final byte.
+    // Parameters, then the final byte.
     let Some(end) = sequence.iter().position(|byte| (0x40..0x7F).contains(byte)) else {
         return (Key::Other, 1 + sequence.len());
     };

@@ -1,12 +1,12 @@
 //! `top`: channels, queues, op table, registry, escape channel, rates and errors of a card, sampled periodically.
 //!
 //! On a terminal with a movable cursor it is a view with keys (`view`, `terminal`); anywhere else, and with `--json`, it prints successive
-//! reports. All of them sample the same things at the same times (`monitor`); `snapshot` defines the content of a sample.
+//! reports. All of them take the same samples at the same times (`monitor`); `snapshot` defines the content of a sample.
 
 mod keys;
 mod monitor;
 mod snapshot;
-mod subject;
+mod target;
 mod terminal;
 mod view;
 

@@ -1,4 +1,4 @@
-//! Subject of `top`: a load that runs continuously, or a card in its current state.
+//! Monitor of `top`: advances and samples its target.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use fpga_diag::inspect::ReceiveTables;
 use fpga_protocol::Nanos;
 
 use super::snapshot::{Sampler, Snapshot};
-use super::subject::MonitorTarget;
+use super::target::MonitorTarget;
 use crate::cli::TopArgs;
 use crate::commands::inspect::ListingSource;
 use crate::commands::transfer::load::Load;
@@ -14,29 +14,29 @@ use crate::error::CliError;
 use crate::settings::Settings;
 use crate::target::{self, Opened};
 
-/// Maximum time that the cards work between two checks whether to stop.
+/// Maximum time that the cards work between two checks for a stop request.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// Subject of `top`, and its last sample.
+/// Target of `top`, and its last sample.
 pub(super) struct Monitor {
-    subject: MonitorTarget,
+    target: MonitorTarget,
     sampler: Sampler,
     /// Whether the cards are in this process and have virtual time.
     simulated: bool,
 }
 
 impl Monitor {
-    /// Opens the subject.
+    /// Opens the target.
     pub(super) fn new(settings: &Settings, args: &TopArgs) -> Result<Self, CliError> {
         let simulated = settings.card.is_simulated();
         // As with the listings: a simulated card is new for every command, and would stay idle.
         let load = &args.load;
-        let subject = if simulated || load.peer.is_some() || load.size.is_some() || load.file.is_some() {
+        let target = if simulated || load.peer.is_some() || load.size.is_some() || load.file.is_some() {
             MonitorTarget::Load(ListingSource::Load(Box::new(Load::begin(settings, load)?)))
         } else {
             return Self::of(target::observe(&settings.card)?);
         };
-        Ok(Self { subject, sampler: Sampler::default(), simulated })
+        Ok(Self { target, sampler: Sampler::default(), simulated })
     }
 
     /// Monitors a card in its current state.
@@ -53,7 +53,7 @@ impl Monitor {
             None => None,
         };
         Ok(Self {
-            subject: MonitorTarget::Card { opened, tables },
+            target: MonitorTarget::Card { opened, tables },
             sampler: Sampler::default(),
             simulated: false,
         })
@@ -61,7 +61,7 @@ impl Monitor {
 
     /// Returns whether a load runs.
     pub(super) const fn is_load(&self) -> bool {
-        matches!(self.subject, MonitorTarget::Load(_))
+        matches!(self.target, MonitorTarget::Load(_))
     }
 
     /// Returns whether time is virtual.
@@ -77,7 +77,7 @@ impl Monitor {
         args: &TopArgs,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<bool, CliError> {
-        let MonitorTarget::Load(ListingSource::Load(load)) = &mut self.subject else { return Ok(stop()) };
+        let MonitorTarget::Load(ListingSource::Load(load)) = &mut self.target else { return Ok(stop()) };
         let span = if self.simulated { args.step } else { args.interval };
         let nanos = |span: Duration| Nanos::from(span);
         let until = load.now.saturating_add(nanos(span));
@@ -96,9 +96,9 @@ impl Monitor {
 
     /// Takes a sample.
     pub(super) fn sample(&mut self) -> Result<Snapshot, CliError> {
-        if let MonitorTarget::Load(ListingSource::Load(load)) = &mut self.subject {
+        if let MonitorTarget::Load(ListingSource::Load(load)) = &mut self.target {
             load.compare_mirror()?;
         }
-        self.sampler.sample(&self.subject)
+        self.sampler.sample(&self.target)
     }
 }

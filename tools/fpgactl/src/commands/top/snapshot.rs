@@ -1,4 +1,4 @@
-//! Sample: the state of the subject, and the changes since the previous sample.
+//! Sample: the state of the target, and the changes since the previous sample.
 
 use fpga_diag::inspect::Inspect as _;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use fpga_rdma::EndpointCounters;
 use fpga_registers::xdma::{ChannelBlock, channel_base};
 use serde::Serialize;
 
-use super::subject::MonitorTarget;
+use super::target::MonitorTarget;
 use crate::commands::inspect::{
     EscapeReport, ListingSource, OpsReport, QueuesReport, RegistryReport, StatsReport,
 };
@@ -127,7 +127,7 @@ pub(super) struct Sampler {
     trouble: BTreeMap<(String, &'static str), u64>,
 }
 
-/// One end of the subject.
+/// One end of the target.
 struct CardHistory<'a> {
     opened: &'a Opened,
     role: &'static str,
@@ -135,9 +135,9 @@ struct CardHistory<'a> {
 }
 
 impl Sampler {
-    /// Samples `subject`.
-    pub(super) fn sample(&mut self, subject: &MonitorTarget) -> Result<Snapshot, CliError> {
-        let (seen, now, acknowledged, transfers) = match subject {
+    /// Samples `target`.
+    pub(super) fn sample(&mut self, target: &MonitorTarget) -> Result<Snapshot, CliError> {
+        let (seen, now, acknowledged, transfers) = match target {
             MonitorTarget::Load(ListingSource::Load(load)) => {
                 let [sending, receiving] = load.ends();
                 let counted =
@@ -203,7 +203,7 @@ impl Sampler {
         self.acknowledged = acknowledged.unwrap_or(0);
         let time_us = micros(now.saturating_sub(self.first));
         self.last = now;
-        let scene = match subject {
+        let scene = match target {
             MonitorTarget::Load(scene) => Some(scene),
             MonitorTarget::Card { tables, .. } => tables.as_ref(),
         };
