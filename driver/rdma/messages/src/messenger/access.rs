@@ -144,7 +144,7 @@ impl Messenger {
         });
     }
 
-    /// A peer writes with the data in the record.
+    /// Executes a peer's write whose data is in the record.
     pub(super) fn write_arrived(&mut self, id: PeerId, header: &Header, data: SharedSlice<'_>) {
         let local = Local::Region { key: header.tag, address: header.address };
         if !self.scatter_local(&local, 0, data) {
@@ -157,7 +157,7 @@ impl Messenger {
         }
     }
 
-    /// Reports an access whose data has travelled with its record.
+    /// Reports an access whose data was in the record.
     fn report_access(&mut self, id: PeerId, header: &Header, role: Role) {
         let local = Local::Region { key: header.tag, address: header.address };
         let mut operation = Operation::new(role, id, Token::default(), local, header.length);
@@ -165,7 +165,7 @@ impl Messenger {
         self.report(&operation, Ok(()));
     }
 
-    /// A peer writes much.
+    /// Grants landing slots for a peer's large write.
     pub(super) fn large_write_arrived(&mut self, id: PeerId, header: &Header) {
         let local = Local::Region { key: header.tag, address: header.address };
         if self.regions.with(header.tag, header.address, header.length, WRITE, |_| ()).is_none() {
@@ -192,7 +192,7 @@ impl Messenger {
         self.request_data(number);
     }
 
-    /// A peer reads little.
+    /// Executes a peer's read whose data fits in a record.
     pub(super) fn read_arrived(&mut self, id: PeerId, header: &Header) {
         if header.length > MAX_EAGER {
             return;
@@ -217,7 +217,7 @@ impl Messenger {
         self.submit(id, QueuedRecord { header, payload: Payload::Bytes(bytes), operation: None });
     }
 
-    /// A peer reads much, and has granted landing slots for it.
+    /// Executes a peer's large read. The peer has granted landing slots for it.
     pub(super) fn large_read_arrived(&mut self, id: PeerId, header: &Header) {
         let local = Local::Region { key: header.tag, address: header.address };
         let permitted = self.regions.with(header.tag, header.address, header.length, READ, |_| ()).is_some();
@@ -231,7 +231,7 @@ impl Messenger {
         }
     }
 
-    /// Data that this side has asked for.
+    /// Processes the answer to a read or an atomic operation of this side.
     pub(super) fn answered(&mut self, id: PeerId, header: &Header, data: SharedSlice<'_>) {
         let Some(number) = self.operations.named(header.peer_operation, id) else { return };
         let Some(operation) = self.operations.get(number) else { return };
@@ -244,7 +244,7 @@ impl Messenger {
         self.finish(number, Ok(()));
     }
 
-    /// A peer has an atomic operation executed.
+    /// Executes a peer's atomic operation.
     pub(super) fn atomic_arrived(&mut self, id: PeerId, header: &Header, data: SharedSlice<'_>) {
         let length = usize::try_from(header.length).unwrap_or(usize::MAX);
         let fetches = !header.wants_done;

@@ -88,7 +88,7 @@ impl Messenger {
         }
     }
 
-    /// A part of large data has arrived in a landing slot.
+    /// Processes the arrival of a part of large data in a landing slot.
     fn landed(&mut self, id: PeerId, slot: u16, address: CardAddr, length: u32) {
         let Some((operation, part)) = self.landing.get(usize::from(slot)).copied().flatten() else { return };
         let Some(expected) = self.operations.get(operation) else { return };
@@ -136,7 +136,7 @@ impl Messenger {
         }
     }
 
-    /// Processes what was copied to host memory.
+    /// Processes the records and parts that were copied to host memory.
     pub(super) fn advance_fetches(&mut self) -> Result<usize, String> {
         if self.inbound.is_idle() {
             return Ok(0);

@@ -45,7 +45,7 @@ impl Messenger {
         Ok(())
     }
 
-    /// Starts the copies of what was submitted.
+    /// Starts the copies of the submitted records and parts.
     pub(super) fn start(&mut self) {
         if let Err(text) = self.kick() {
             self.fail_card(&text);
@@ -166,7 +166,7 @@ impl Messenger {
         true
     }
 
-    /// Gives a message that has waited to a receive.
+    /// Delivers a queued message to a receive.
     fn deliver(&mut self, mut message: Unexpected, matched: &Matched) {
         let (peer, header) = (message.peer, message.header);
         if header.kind == Kind::LargeMessage {
@@ -177,7 +177,7 @@ impl Messenger {
         self.matching.recycle(message.data);
     }
 
-    /// Drops a message; its sender is not to wait.
+    /// Drops a message, and completes the operation of its sender.
     fn discard(&mut self, message: Unexpected) {
         if message.header.kind == Kind::LargeMessage {
             let header =
@@ -216,17 +216,17 @@ impl Messenger {
         operation
     }
 
-    /// A message has arrived.
+    /// Processes a message.
     pub(super) fn message(&mut self, peer: PeerId, header: &Header, data: SharedSlice<'_>) {
         match self.matching.arrived(peer, header) {
             Some(matched) => self.take_message(peer, header, &matched, data),
-            None => self.matching.keep(peer, *header, data.len(), |place| {
-                let _ = data.read(0, place);
+            None => self.matching.keep(peer, *header, data.len(), |into| {
+                let _ = data.read(0, into);
             }),
         }
     }
 
-    /// A large message is announced.
+    /// Processes the announcement of a large message.
     pub(super) fn large_message(&mut self, peer: PeerId, header: &Header) {
         match self.matching.arrived(peer, header) {
             Some(matched) => self.accept(peer, header, &matched),
@@ -234,13 +234,13 @@ impl Messenger {
         }
     }
 
-    /// Has the data of a large message sent.
+    /// Requests the data of a large message.
     fn accept(&mut self, peer: PeerId, header: &Header, matched: &Matched) {
         let taken = header.length.min(matched.data.length());
         let mut operation = self.receive_operation(peer, header, matched, taken);
         operation.is_granted = true;
         let Some(id) = self.operations.insert(operation) else {
-            // As many operations as have numbers: the sender waits until one has ended.
+            // All operations are in use: the sender waits until one has ended.
             self.postponed.push_back((peer, *header, *matched));
             return;
         };
@@ -256,7 +256,7 @@ impl Messenger {
         self.request_data(id);
     }
 
-    /// Has the data sent of messages that found no free operation.
+    /// Requests the data of large messages that found no free operation.
     pub(super) fn accept_postponed(&mut self) {
         for _ in 0..self.postponed.len() {
             if let Some((peer, header, matched)) = self.postponed.pop_front() {
@@ -278,7 +278,7 @@ impl Messenger {
         }
     }
 
-    /// The peer has executed an operation.
+    /// Processes the doorbell of a peer that has executed an operation.
     pub(super) fn peer_done(&mut self, id: PeerId, number: u32) {
         let Some(number) = self.operations.named(number, id) else { return };
         let Some(operation) = self.operations.get_mut(number) else { return };
@@ -292,7 +292,7 @@ impl Messenger {
         }
     }
 
-    /// The peer has refused an operation.
+    /// Processes the doorbell of a peer that has refused an operation.
     pub(super) fn peer_refused(&mut self, id: PeerId, number: u32, failure: Failure) {
         if let Some(number) = self.operations.named(number, id)
             && self.operations.get(number).is_some_and(|operation| operation.role.is_own())

@@ -14,13 +14,13 @@ use crate::wire::HEADER;
 use fpga_driver::{MemoryHandle, SharedMemory, SharedSlice, Ticket};
 use fpga_rdma::{RemoteRegion, SendCompletion, SendOptions};
 
-/// Transfers of the endpoint that may be in progress; some remain for doorbells.
+/// Maximum number of the endpoint's transfers in flight for records, parts and hellos. The rest is reserved for doorbells.
 const MAX_IN_FLIGHT: usize = TRANSFERS as usize - 256;
-/// Copies to card memory that may be in progress: less than the entries of a ring.
+/// Maximum number of copies to card memory in progress: less than the entries of a ring.
 const MAX_LOADING: usize = 64;
 
-/// Maximum numbers of doorbells and records that wait for one peer. Each operation of the peer has one of them at most, so that a peer with
-/// more has more operations than there are numbers.
+/// Maximum numbers of doorbells and records that wait for one peer. Each operation of the peer has at most one of them: a peer with more violates
+/// the limit of operations.
 const MAX_DOORBELLS: usize = 2 * MAX_OPERATIONS as usize;
 const MAX_RECORDS: usize = MAX_OPERATIONS as usize + super::MAX_QUEUED;
 
@@ -69,7 +69,7 @@ fn gather(memory: &dyn HostMemory, from: &HostRanges, skip: u64, length: u64, to
     });
 }
 
-/// Part of shared memory.
+/// Returns a part of shared memory.
 pub(super) fn slice(memory: &SharedMemory, at: u64, length: u64) -> Option<SharedSlice<'_>> {
     memory.view().slice(usize::try_from(at).ok()?, usize::try_from(length).ok()?).ok()
 }
@@ -113,7 +113,7 @@ impl Messenger {
         self.list(id);
     }
 
-    /// Returns memory of `length` zeros, reused.
+    /// Returns a buffer of `length` zeros. Reuses a kept one if there is one.
     pub(super) fn buffer(&mut self, length: u64) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -121,7 +121,7 @@ impl Messenger {
         bytes
     }
 
-    /// Keeps memory for reuse.
+    /// Keeps the buffer of a payload for reuse.
     pub(super) fn recycle(&mut self, payload: &mut Payload) {
         if let Payload::Bytes(bytes) = payload
             && self.spare.len() < MAX_SPARE
@@ -130,7 +130,7 @@ impl Messenger {
         }
     }
 
-    /// Adds a peer to the list of those with something to send.
+    /// Adds a peer to the list of peers to flush.
     pub(super) fn list(&mut self, id: PeerId) {
         if !std::mem::replace(&mut self.peers[id].is_listed, true) {
             self.peers_to_flush.push_back(id);
@@ -209,7 +209,7 @@ impl Messenger {
         Ok(())
     }
 
-    /// Sends what has arrived in card memory.
+    /// Sends the records and parts that were copied to card memory.
     pub(super) fn advance_loads(&mut self) -> Result<usize, String> {
         if self.loading.is_empty() {
             return Ok(0);
@@ -304,7 +304,7 @@ impl Messenger {
         true
     }
 
-    /// Sends what waits for peers, as far as there is space.
+    /// Sends the waiting doorbells and records of all peers, as far as there is space.
     pub(super) fn flush(&mut self) {
         for _ in 0..self.peers_to_flush.len() {
             let Some(id) = self.peers_to_flush.pop_front() else { return };
@@ -315,7 +315,7 @@ impl Messenger {
         }
     }
 
-    /// Returns whether nothing remains.
+    /// Sends the waiting doorbells and records of a peer. Returns whether none remain.
     fn flush_peer(&mut self, id: PeerId) -> bool {
         loop {
             let peer = &mut self.peers[id];
@@ -402,7 +402,7 @@ impl Messenger {
         count
     }
 
-    /// Starts the next part; `false` if there is none, or if it must wait.
+    /// Starts the next part. Returns `false` if there is none, or if it must wait.
     fn send_part(&mut self, id: OperationId) -> bool {
         if !self.has_room() {
             return false;

@@ -15,7 +15,7 @@ use fpga_sim::link::Neighbours;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Interval of the work that depends on time only.
+/// Interval of periodic work.
 const TICK_INTERVAL: Duration = Duration::from_millis(5);
 /// Time after which an unanswered hello is repeated, doubled with each try up to the maximum.
 const HELLO_INTERVAL: Duration = Duration::from_millis(20);
@@ -161,12 +161,12 @@ impl Messenger {
         }
     }
 
-    /// Work that depends on time: hellos and keepalive doorbells.
+    /// Does the periodic work: hellos and keepalive doorbells.
     pub(super) fn tick(&mut self) {
         self.next_tick = self.now + TICK_INTERVAL;
         if self.now >= self.next_source_check {
             self.next_source_check = self.now + KEEPALIVE_INTERVAL;
-            // Receives wait for these peers: a session shows whether they exist.
+            // Posted receives expect messages from these peers: a session shows whether they exist.
             let mut sources = std::mem::take(&mut self.sources);
             self.matching.sources(&mut sources);
             for id in sources.drain(..) {
@@ -197,7 +197,7 @@ impl Messenger {
         }
     }
 
-    /// Fails the peers of this machine whose process has ended. Two checks in a row must find that, so that what has arrived before is processed.
+    /// Fails the peers of this machine whose process has ended. Two consecutive checks must find that, so that earlier arrivals are processed.
     #[cfg(feature = "sim")]
     fn fail_ended_peers(&mut self) {
         for id in self.peers.ids() {
