@@ -454,7 +454,7 @@ proptest! {
         rest in prop::collection::vec(any::<u8>(), 0..8),
         (place, value) in any::<(prop::sample::Index, u8)>(),
     ) {
-        let count = packets.len() as u16;
+        let count = u16::try_from(packets.len()).unwrap();
         let header = WindowHeader {
             first_packet: 0,
             packet_count: count,

@@ -289,7 +289,7 @@ fn answers(card: &mut CardTestbed, frame: &[u8]) -> Vec<Vec<u8>> {
 fn ni_trimmed_start_is_registered_refused_and_retransmitted() {
     let (mut a, mut b) = (node(1), node(2));
     open(&mut b);
-    let payload: Vec<u8> = (0..1200_u32).map(|at| (at * 7 >> 3) as u8).collect();
+    let payload: Vec<u8> = (0..1200_u32).map(|at| (at * 7 / 8) as u8).collect();
     fill(&mut a, 0, &header(1, 2, 1200), &payload, 1);
     a.run();
     let mut frames: Vec<_> = std::iter::from_fn(|| a.card.take_frame()).collect();

@@ -157,7 +157,7 @@ impl NiStats {
             ),
             ("damaged", self.bad_crc.to_string()),
             ("malformed", self.bad_packet.to_string()),
-            ("trimmed by switches", self.trimmed.to_string()),
+            ("trimmed", self.trimmed.to_string()),
             ("violations", self.violations.to_string()),
             (
                 "link feedback",
