@@ -7,7 +7,7 @@ use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::wire::{
     Ack, Arrived, Common, Control, DATA_HEADER_LENGTH, DataHeader, EncodeError, Flags, Hello, LinkFeedback,
     LinkLoad, LinkPacket, MAX_CONTROL_LENGTH, MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind,
-    SegmentDone, SegmentName, StartFields, WireError,
+    SegmentDone, SegmentName, StartFields, WireError, trim,
 };
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
@@ -393,6 +393,25 @@ proptest! {
         prop_assert_eq!(data.header(), header);
         prop_assert_eq!(data.payload(), &payload[..]);
         prop_assert_eq!(data.kind(), header.kind());
+    }
+
+    /// A trimmed packet is the same packet with TRIMMED and without payload, and each of its bytes has one encoding.
+    #[test]
+    fn payload_packet_trimmed_round_trips((header, payload) in payload_packet(), place in any::<prop::sample::Index>(), value: u8) {
+        let mut buffer = [0xa5; MAX_PACKET_LENGTH];
+        let length = header.encode(&payload, &mut buffer).unwrap();
+        let length = trim(&mut buffer[..length]).unwrap();
+        prop_assert_eq!(length, header.length() + 4);
+        let Ok(Packet::Data(data)) = Packet::parse(&buffer[..length]) else { panic!("{header:?}") };
+        let common = Common { flags: header.common.flags.with(Flags::TRIMMED), ..header.common };
+        prop_assert_eq!((data.header(), data.payload()), (DataHeader { common, ..header }, &[][..]));
+        buffer[place.index(header.length())] = value;
+        fpga_firmware::wire::finish(&mut buffer, length - 4).unwrap();
+        if let Ok(Packet::Data(data)) = Packet::parse(&buffer[..length]) {
+            let mut again = [0xa5; MAX_PACKET_LENGTH];
+            let again_length = data.header().encode(data.payload(), &mut again).unwrap();
+            prop_assert_eq!(&again[..again_length], &buffer[..length]);
+        }
     }
 
     #[test]
