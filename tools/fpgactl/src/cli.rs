@@ -30,7 +30,9 @@ pub use irq::{IrqCommand, IrqWaitArgs};
 pub use recovery::{AbortArgs, ChannelChoice, ResetArgs, ResetLevel, ValidateArgs};
 pub use regs::{PeekArgs, PokeArgs, RegsCommand, ReplayArgs, WatchArgs};
 pub use rtl::{RtlBuildArgs, RtlCommand, RtlRegistersArgs, RtlRunArgs, RtlWrapperArgs};
-pub use sim::{FigureName, SimCheckArgs, SimCommand, SimFigureArgs, SimGridArgs, SimRunArgs};
+pub use sim::{
+    FigureName, RowName, SimCheckArgs, SimClosArgs, SimCommand, SimFigureArgs, SimGridArgs, SimRunArgs,
+};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 pub use top::TopArgs;
 pub use transfer::{ListingArgs, Notifier, Scheme, SegmentLength, TransferArgs, segment_length};
@@ -275,6 +277,7 @@ impl Command {
             Self::Stream { command: StreamCommand::Subscribe(args) } => [args.out.as_ref(), None],
             Self::Sim { command: SimCommand::Run(args) } => [Some(&args.out), None],
             Self::Sim { command: SimCommand::Figure(args) } => [Some(&args.out), None],
+            Self::Sim { command: SimCommand::Clos(args) } => [args.out.as_ref(), None],
             Self::Rtl { command: RtlCommand::Wrapper(args) } => [Some(&args.out), None],
             Self::Rtl { command: RtlCommand::Registers(args) } => [Some(&args.out), None],
             _ => [None, None],
@@ -312,9 +315,10 @@ impl Command {
             | Self::Stream { .. }
             | Self::Regs { command: RegsCommand::Watch(_) }
             | Self::Card { command: CardCommand::Serve(_) | CardCommand::Share(_) } => SignalAction::End,
-            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) | SimCommand::Grid(_) } => {
-                SignalAction::Stop
-            }
+            Self::Sim {
+                command:
+                    SimCommand::Run(_) | SimCommand::Figure(_) | SimCommand::Grid(_) | SimCommand::Clos(_),
+            } => SignalAction::Stop,
             _ => SignalAction::Abort,
         }
     }

@@ -66,7 +66,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use cli::{Cli, Command, RegsCommand, RtlCommand, SimCommand};
 use commands::{
     bind, card, cdma, dma, doctor, dump, events, frames, info, inspect, irq, list, raw, recover, regs,
-    replay, rtl_generate, shell, sim, sim_check, sim_grid, sim_grid_cards, top, transfer, validate,
+    replay, rtl_generate, shell, sim, sim_check, sim_clos, sim_grid, sim_grid_cards, top, transfer, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -234,6 +234,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Sim { command: SimCommand::Grid(args) } => {
             output::print(&sim_grid::run(settings, args)?, json, out)
         }
+        Command::Sim { command: SimCommand::Clos(args) } => sim_clos::run(settings, args, out),
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
         Command::Man { out: dir } => output::print(&shell::man(dir, settings.deadline)?, json, out),
     }

@@ -30,6 +30,7 @@
 //! | [`simulation`] | the event loop and its report |
 //! | [`figures`] | the figures of the published schemes |
 //! | [`explain`], [`queue_report`] | causes of slow flows; queues |
+//! | [`clos_table`] | the default transport on a Clos network, beside uet-htsim |
 //! | [`sweep`] | a scenario over many seeds |
 //! | [`parallel`], [`statistics`] | many runs at a time, and their combined results |
 //! | [`notice`] | time saved by the receiver's own completion, by hops |
@@ -49,6 +50,7 @@
 //!   address.
 //! * Packets are charged their own length. Preamble, framing and gaps of the link layer are not modelled.
 
+pub mod clos_table;
 mod event_queue;
 pub mod explain;
 pub mod figures;

@@ -2,6 +2,7 @@
 
 mod baselines;
 mod clos;
+mod clos_table;
 mod feedback;
 mod files;
 mod impaired;

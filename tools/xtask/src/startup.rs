@@ -115,6 +115,7 @@ impl CommandEnvironment {
 
     fn words(&self, text: &str) -> Vec<String> {
         let at = |name: &str| self.folder.path().join(name).display().to_string();
+        let source = |name: &str| fpga_process::workspace_root().join(name).display().to_string();
         let word = |word: &str| match word {
             "@" => at("data"),
             "#" => at("machine"),
@@ -122,6 +123,8 @@ impl CommandEnvironment {
             "!map" => at("map.yaml"),
             "!scenario" => at("scenario.yaml"),
             "!log" => at("log"),
+            "!clos" => source("examples/scenarios/clos"),
+            "!htsim" => source("tools/fpgactl/tests/cli/htsim.sh"),
             "!control" => at("control"),
             // Excludes the percent sign in `5%`.
             other if other.starts_with('%') => other.replacen('%', &at("out"), 1),

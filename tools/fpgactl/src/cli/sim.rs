@@ -9,6 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::whole;
 use crate::units;
+use fpga_netsim::clos_table::ClosRow;
 use fpga_netsim::figures::Figure;
 
 /// Commands of `sim`.
@@ -30,6 +31,8 @@ pub enum SimCommand {
     Figure(SimFigureArgs),
     /// Compare the default scheme with all others over size, loss, disorder and number of destinations
     Grid(SimGridArgs),
+    /// Compare the default scheme with the public simulator uet-htsim (NSCC) on a Clos network of 144 hosts
+    Clos(SimClosArgs),
 }
 
 /// Options of `sim check`.
@@ -197,6 +200,60 @@ pub struct SimGridArgs {
     /// Threads [default: one per processor]; the result is the same for any number
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1, 1024))]
     pub threads: Option<u16>,
+}
+
+/// Options of `sim clos`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "12 leaves of 12 hosts, 12 spines (3 in the row oversubscribed), 100 or 400 Gbit/s and 1 us per link, ECMP, marks (ECN) from \
+                  20 % to 80 % of a queue of one bandwidth-delay product, control packets first, trimming, packets of 4096 bytes. Each row is a \
+                  flow list of examples/scenarios/clos. docs/guide/many-paths.md has the table and its reading.\n\n\
+                  Times are from the submission of a flow to its completion at the sender. Retransmissions are in percent of the packets. \
+                  The CPU time is that of all runs of the row. The flows of all runs are pooled; the seed selects the hash of ECMP.\n\n\
+                  --htsim runs a built htsim_uec of <https://github.com/ultraethernet/uet-htsim> on the same lists and networks. If it \
+                  fails, the table has this side alone, and the exit status is 1.\n\n\
+                  Examples:\n  \
+                  fpgactl sim clos\n  \
+                  fpgactl sim clos --row incast-64KiB --row one-path --runs 5 --json\n  \
+                  fpgactl sim clos --runs 5 --htsim uet-htsim/htsim/sim/build/datacenter/htsim_uec --out results"
+)]
+pub struct SimClosArgs {
+    /// Folder with the flow lists [default: examples/scenarios/clos, or that of the package]
+    #[arg(long, value_name = "DIR")]
+    pub lists: Option<PathBuf>,
+    /// Built program htsim_uec of uet-htsim, to run beside [default: none]
+    #[arg(long, value_name = "PROGRAM")]
+    pub htsim: Option<PathBuf>,
+    /// Maximum wall-clock time of one run of htsim_uec
+    #[arg(long, value_name = "DURATION", default_value = "120s", value_parser = units::duration, requires = "htsim")]
+    pub htsim_timeout: Duration,
+    /// Row of the table, may be repeated [default: all]
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub row: Vec<RowName>,
+    /// Number of runs, with the seeds N, N + 1 and so on
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1, 1000))]
+    pub runs: u32,
+    /// Seed of the first run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(0, 2_000_000_000))]
+    pub seed: u32,
+    /// Output directory for clos.csv, created if it does not exist; -: the CSV file to standard output [default: none]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Name of a row of `sim clos`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowName(pub &'static ClosRow);
+
+impl ValueEnum for RowName {
+    fn value_variants<'a>() -> &'a [Self] {
+        static NAMES: LazyLock<Vec<RowName>> = LazyLock::new(|| ClosRow::ALL.iter().map(RowName).collect());
+        &NAMES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name).help(self.0.about))
+    }
 }
 
 /// Name of one figure, or `all`.

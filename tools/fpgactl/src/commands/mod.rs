@@ -29,6 +29,8 @@ pub mod share;
 pub mod shell;
 pub mod sim;
 pub mod sim_check;
+pub mod sim_clos;
+mod sim_clos_htsim;
 pub mod sim_explain;
 pub mod sim_grid;
 pub mod sim_grid_cards;

@@ -98,6 +98,29 @@ fn threads(wanted: Option<u16>) -> usize {
     wanted.map_or_else(parallel::processors, usize::from)
 }
 
+/// Runs `job`, and sets its flag on a signal or at the deadline: a simulation reads no clock, so a second thread checks meanwhile.
+pub(super) fn until_stopped<R>(
+    deadline: Deadline,
+    what: &(dyn Fn() -> String + Sync),
+    job: impl FnOnce(&AtomicBool) -> R,
+) -> R {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                if stop::is_asked() || deadline.check_time(what).is_err() {
+                    ended.store(true, Ordering::Relaxed);
+                }
+                thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        let result = job(&ended);
+        ended.store(true, Ordering::Relaxed);
+        watch.thread().unpark();
+        result
+    })
+}
+
 /// Creates the directory for results, unless they go to standard output.
 pub(super) fn directory(out: &Path) -> Result<(), CliError> {
     if outfile::is_stdout(out) {
@@ -122,7 +145,7 @@ pub(super) fn write(
     Ok((csv, Some(write_file(out, &format!("{name}.svg"), picture.svg(), deadline)?)))
 }
 
-fn write_file(
+pub(super) fn write_file(
     out: &Path,
     name: &str,
     content: impl AsRef<[u8]>,
@@ -144,27 +167,14 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     let mut runs = 0;
     let count = usize::try_from(args.runs).unwrap_or(usize::MAX);
     let what = || format!("sim run {}", args.scenario.display());
-    let ended = AtomicBool::new(false);
-    let (sweep, span) = thread::scope(|scope| {
-        // A simulation reads no clock: a second thread checks it meanwhile.
-        let watch = scope.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
-                if stop::is_asked() || settings.deadline.check_time(what).is_err() {
-                    ended.store(true, Ordering::Relaxed);
-                }
-                thread::park_timeout(Duration::from_millis(20));
-            }
-        });
+    let (sweep, span) = until_stopped(settings.deadline, &what, |ended| {
         tracing::info!(runs = count, "simulating");
         let begun = Instant::now();
-        let sweep = sweep::run(&scenario, count, threads(args.threads), &ended, || {
+        let sweep = sweep::run(&scenario, count, threads(args.threads), ended, || {
             runs += 1;
             progress.at(runs);
         });
-        let span = begun.elapsed();
-        ended.store(true, Ordering::Relaxed);
-        watch.thread().unpark();
-        (sweep, span)
+        (sweep, begun.elapsed())
     });
     drop(progress);
     if matches!(&sweep, Err(error) if matches!(error.source, SimulationError::Stopped { .. })) {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use clap::CommandFactory;
 use fpgactl::cli::Cli;
 
+use crate::sim_clos::{CLOS_LISTS, HTSIM};
 use crate::support::{Served, file, pattern};
 
 const LIST: &str = include_str!("../commands.txt");
@@ -62,6 +63,8 @@ impl CommandEnvironment {
             "!map" => at("map.yaml"),
             "!scenario" => at("scenario.yaml"),
             "!log" => at("log"),
+            "!clos" => CLOS_LISTS.to_owned(),
+            "!htsim" => HTSIM.to_owned(),
             "!control" => self.served.get_or_init(Served::start).control(),
             other if other.starts_with('%') => other.replacen('%', &at("out"), 1),
             other => other.to_owned(),

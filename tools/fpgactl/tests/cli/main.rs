@@ -24,6 +24,7 @@ mod serve;
 mod share;
 mod signals;
 mod sim;
+mod sim_clos;
 mod slow;
 mod streams;
 mod support;

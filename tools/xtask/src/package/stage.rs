@@ -94,10 +94,13 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
 /// All sample files, relative to the root of the repository.
 pub(super) fn samples(root: &Path) -> Result<Vec<PathBuf>, PackageError> {
     let mut found = Vec::new();
-    for folder in SAMPLES {
-        let whole = root.join(folder);
-        let files = fs::read_dir(&whole).map_err(with_path(&whole))?.flatten();
-        found.extend(files.map(|file| Path::new(folder).join(file.file_name())));
+    let mut folders: Vec<PathBuf> = SAMPLES.iter().map(PathBuf::from).collect();
+    while let Some(folder) = folders.pop() {
+        let whole = root.join(&folder);
+        for entry in fs::read_dir(&whole).map_err(with_path(&whole))?.flatten() {
+            let path = folder.join(entry.file_name());
+            if root.join(&path).is_dir() { folders.push(path) } else { found.push(path) }
+        }
     }
     found.sort();
     Ok(found)
