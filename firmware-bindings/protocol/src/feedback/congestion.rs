@@ -416,6 +416,7 @@ impl CongestionWindow {
         self.heard = now;
         self.starting = false;
         self.marked.rounds = MARKED_ROUNDS;
+        // Before any arrival, a second cut packet makes the window one packet: nothing came through.
         let base = self.base().unwrap_or(Nanos::new(1));
         self.size = Self::limit(config, self.marked.note_cut(config, now, base, self.size));
     }
