@@ -12,7 +12,7 @@ pub const CONTRACT_MINOR: u16 = 1;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0004_0001;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0xe41a_923a;
+pub const CONTRACT_CHECKSUM: u32 = 0x351f_c236;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -271,12 +271,12 @@ contract_bits! {
         [2] NOTIFY_RECEIVER;
         /// The receiver posts no notification when the whole transfer has arrived. Not together with NOTIFY_RECEIVER. Without either flag, the sender reports the arrival with an ARRIVED packet; messages have no such packet, so the receiver notifies unless this flag is set.
         [3] NO_NOTICE;
+        /// A switch on the way had a full queue, and has cut off the payload. Switches set it, only in DATA and START packets, with PAYLOAD_LENGTH 0, and renew the checksum; nodes do not. The receiver registers the segment of a trimmed START packet, and refuses the packet as Trimmed. Other packets with this flag are dropped, and counted in TRIMMED: message schemes have no answer to them.
+        [5] TRIMMED;
         /// A switch on the way had a long queue. Switches set it, in any packet, and renew the checksum; nodes do not.
         [6] MARKED;
         /// The packet that is answered was MARKED. Only in ACK, NACK, MESSAGE_ANSWER and MESSAGE_MAP.
         [7] ECHO;
-        /// A switch on the way had a full queue, and has cut off the payload. Switches set it, only in DATA and START packets, with PAYLOAD_LENGTH 0, and renew the checksum; nodes do not. The receiver registers the segment of a trimmed START packet, and refuses the packet as Trimmed. Other packets with this flag are dropped, and counted in TRIMMED: message schemes have no answer to them.
-        [5] TRIMMED;
     }
 
     /// Access that a memory window allows.

@@ -249,7 +249,7 @@ impl Opened {
     /// Takes a channel pair with default options.
     ///
     /// # Errors
-    /// As [`lane_with`](Self::lane_with).
+    /// As [`pair_with`](Self::pair_with).
     pub fn pair(&self, setup: TestSetup) -> Result<ChannelPair, Skip> {
         self.pair_with(setup, setup.options())
     }

@@ -1,12 +1,12 @@
 //! C interface of the driver. `include/fpga.h` declares and documents every function, structure and number; `build.rs` makes Rust types and
-//! exported functions of it ([`abi`], [`exports`]). README.md lists which file implements which section of the header.
+//! exported functions of it (`abi`, `exports`). README.md lists which file implements which section of the header.
 //!
 //! This package is a foreign-language boundary and nothing else. Every function
 //!
-//! * checks its pointers and handles, and returns a status instead of a fault. A handle is the index of a slot in a table ([`handle`]),
+//! * checks its pointers and handles, and returns a status instead of a fault. A handle is the index of a slot in a table (`handle`),
 //!   so a wrong, closed or foreign handle is an error;
-//! * records its error for `fpga_last_error`, per thread ([`error`]);
-//! * catches panics ([`call`]): a defect of the driver is the status `FPGA_ERROR_INTERNAL`.
+//! * records its error for `fpga_last_error`, per thread (`error`);
+//! * catches panics (`call`): a defect of the driver is the status `FPGA_ERROR_INTERNAL`.
 #![expect(unsafe_code, reason = "pointers of foreign callers")]
 
 mod abi;

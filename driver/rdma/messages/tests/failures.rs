@@ -190,8 +190,12 @@ fn peer_that_starts_again_and_waits_is_reached() {
     bed.wait(0, 1);
     let fpga_messages::Address::Link(address) = bed.0[1].messenger.address() else { unreachable!() };
     drop(bed.0.pop());
-    bed.0[0].messenger.send(&send(1, 0, 10, None, 2)).unwrap();
-    assert!(is_unreachable(bed.wait(0, 2).result));
+    // On a busy machine, the give-up time of the session's last packets may have passed before the request.
+    match bed.0[0].messenger.send(&send(1, 0, 10, None, 2)) {
+        Ok(()) => assert!(is_unreachable(bed.wait(0, 2).result)),
+        Err(PostError::Failed(failure)) => assert!(is_unreachable(Err(failure))),
+        Err(error) => panic!("{error}"),
+    }
     let mut again = impatient();
     again.listen = Some(address);
     bed.0.push(End::open(&again));

@@ -8,7 +8,7 @@
 //! | even the fastest packet of a round trip waited in a queue | the window moves to the size that keeps a few packets in that queue |
 //! | no queue | the window grows by one packet per round trip, after four of them by a quarter; it doubles for a sender alone at its receiver if more than a quarter of the packets arrive out of order |
 //! | more than an eighth of the packets were lost | the window shrinks to the share that arrived, once per round trip |
-//! | packets carry marks of switches (ECN), or their payload was cut off | for 64 round trips, the rules of such paths ([`marked`]) replace these |
+//! | packets carry marks of switches (ECN), or their payload was cut off | for 64 round trips, the rules of such paths (`congestion/marked.rs`) replace these |
 //! | the receiver names the number of its senders | with a queue, the window is at most the share of [`CongestionConfig::shared`] |
 //! | more than a quarter of the packets arrive out of order, or delays vary and the sender is alone at its receiver | delays are ignored, unless many packets were lost |
 //! | the receiver has no table entry for a segment | the window becomes at most four packets, unless the sender is alone at its receiver |

@@ -175,7 +175,7 @@ impl Sender {
 
     /// Returns the tables and the bytes of state per entry.
     #[must_use]
-    pub fn state(&self) -> [StateTable; 9] {
+    pub fn state(&self) -> [StateTable; 10] {
         let link = ListLinks::BYTES_PER_SLOT;
         let transfer = size_of::<Transfer>() + link + Timers::BYTES;
         let [sheet_bytes, slot_bytes] = Timers::LIST_BYTES;
@@ -193,13 +193,14 @@ impl Sender {
             StateTable::new(
                 "op table",
                 self.config.op_entries.into(),
-                OpTable::BYTES + link + size_of::<u32>() + flags,
+                OpTable::BYTES + link + size_of::<u32>() + flags + routes::Routes::BYTES_PER_OP,
             ),
             StateTable::new("segments", self.segments.capacity(), Segments::BYTES),
             StateTable::new("transfers", self.config.transfers.into(), transfer),
             StateTable::new("queues", self.config.transfers.into(), link),
             StateTable::new("destinations", destinations.into(), destination),
             StateTable::new("order of destinations", turns::Turns::leaves(destinations) as u64, leaf),
+            StateTable::new("path identifiers", destinations.into(), routes::Routes::BYTES),
             StateTable::new("hashes", hashes as u64, SlotIndex::BYTES),
             StateTable::new("sheets of timers", sheets, sheet_bytes),
             StateTable::new("lists of timers", slots, slot_bytes),

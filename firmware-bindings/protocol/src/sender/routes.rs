@@ -21,6 +21,10 @@ pub(super) struct Routes {
 }
 
 impl Routes {
+    /// Bytes for each destination, and for each op number.
+    pub(super) const BYTES: usize = size_of::<PathSet>();
+    pub(super) const BYTES_PER_OP: usize = size_of::<u8>();
+
     pub(super) fn new(config: &SenderConfig) -> Self {
         let set = PathSet::new(config.paths, 0);
         Self {
