@@ -1,9 +1,11 @@
 //! Header block of a transmit window: what the NI sends, and in which packets.
 //!
 //! A window is RAM in the card's address space: this header at its start, after it the op numbers of its packets and, if they take
-//! different paths, their path identifiers, the payload at WINDOW_PAYLOAD_OFFSET, the commit word at WINDOW_COMMIT_OFFSET. Writing a nonzero commit word starts the transmission. The NI accepts
-//! the header only if its sequence equals the commit word, so that a stale or half-written header is detected. A retransmission is a
-//! window with one packet.
+//! different paths, their path identifiers, the payload at WINDOW_PAYLOAD_OFFSET, the commit word at WINDOW_COMMIT_OFFSET. Writing a nonzero
+//! commit word starts the transmission. The NI accepts the header only if its sequence equals the commit word, so that a stale or
+//! half-written header is detected. A retransmission is a window with one packet.
+//!
+//! This file is longer than most: encoding, decoding and the checks of both concern the same fields.
 
 #![warn(clippy::indexing_slicing)]
 

@@ -2,6 +2,8 @@
 //! and removes the card at a chosen register access. It serves for cards that no card file describes, for failures at a chosen register
 //! access, and for backends without other means to cause faults. It also counts accesses, because the cost of a card behind a kernel can
 //! only be measured on this side.
+//!
+//! This file is longer than most: it implements every function of [`Backend`], of which most only pass calls on.
 
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -2,6 +2,9 @@
 //!
 //! Vertices are hosts, from 0, then switches. A port sends in one direction, one packet after the other, and holds at most the bytes of its
 //! queue. If several ports lead to a destination on shortest routes, [`Routing`] selects one.
+//!
+//! This file is longer than most: the switch fabric is built from each topology by its own rules. Queues, routes and outages are in the
+//! submodules.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
 //! Results of guests: a table of cases by guests for people, one document for programs.
+//!
+//! This file is longer than most because of its tests.
 
 use core::fmt;
 

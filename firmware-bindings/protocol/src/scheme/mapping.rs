@@ -3,6 +3,8 @@
 //!
 //! A map has [`WIDTH`] (128) bits, and a window may have more packets. Then the map ends at the answered packet:
 //! each packet is in the map that answers it and in the maps that answer the 127 packets after it.
+//!
+//! This file is longer than most: both ends of a map are defined by each other.
 
 use super::bits::{PacketWindow, down, low};
 use super::{AckMap, Answer, AnswerQueue, Disposition, MessageReceiver, Packet, ReceivePath, UnhashedCount};

@@ -1,5 +1,7 @@
 //! Sender of the registry scheme (docs/protocol.md 4): takes commands and answers, produces transmit windows and completions.
 //!
+//! This file is longer than most: the handlers of commands and answers change the same tables. What they share is in the submodules.
+//!
 //! The sender does no I/O (sans-IO). Order of calls:
 //!
 //! * [`Sender::submit`] for every command,
