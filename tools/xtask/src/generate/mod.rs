@@ -5,6 +5,7 @@
 //! | `src/generated.rs` | the Rust packages |
 //! | `map/ni.md` | people |
 //! | `map/ni.canonical` | the checksum, and builders of a bitstream |
+//! | `rtl/ni/ni_pkg.sv` | the network interface in SystemVerilog |
 //!
 //! `--check` writes nothing and fails if a committed file is out of date.
 
@@ -12,6 +13,7 @@ mod canonical;
 mod contract;
 mod manual;
 mod rust;
+mod verilog;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +75,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GenerateError> {
     Ok(())
 }
 
-fn outputs(root: &Path) -> Result<[Output; 3], GenerateError> {
+fn outputs(root: &Path) -> Result<[Output; 4], GenerateError> {
     let path = root.join(MAP);
     let yaml = fs::read_to_string(&path).map_err(|source| GenerateError::File {
         action: "read",
@@ -88,6 +90,7 @@ fn outputs(root: &Path) -> Result<[Output; 3], GenerateError> {
     Ok([
         Output { path: "firmware-bindings/src/generated.rs", text: rust::text(&contract, checksum) },
         Output { path: "firmware-bindings/map/ni.md", text: manual::text(&contract, checksum) },
+        Output { path: "firmware-bindings/rtl/ni/ni_pkg.sv", text: verilog::text(&contract, checksum) },
         Output { path: "firmware-bindings/map/ni.canonical", text: canonical },
     ])
 }
@@ -107,6 +110,7 @@ mod tests {
         let package = home.path().join("firmware-bindings");
         fs::create_dir_all(package.join("src")).unwrap();
         fs::create_dir_all(package.join("map")).unwrap();
+        fs::create_dir_all(package.join("rtl/ni")).unwrap();
         fs::copy(fpga_process::workspace_root().join(MAP), home.path().join(MAP)).unwrap();
         let check = Options { check: true };
         assert!(matches!(run(home.path(), &check), Err(GenerateError::Stale { .. })));

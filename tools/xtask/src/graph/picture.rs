@@ -17,7 +17,7 @@ const END: &str = "<!-- end of the picture -->\n";
 const GROUPS: [(&str, &[&str]); 3] = [
     ("product", &[]),
     ("research", &["fpga-netsim"]),
-    ("tooling", &["fpga-process", "vmtest", "fpga-bench", "xtask", "fpga-tests"]),
+    ("tooling", &["fpga-process", "vmtest", "fpga-bench", "xtask", "fpga-tests", "fpga-ni-tests"]),
 ];
 
 /// Returns the number of lines of Rust of each package. Packages in its folder are counted by themselves.
