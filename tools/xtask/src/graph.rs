@@ -58,7 +58,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // The owner of shared cards is for their tests.
     ("fpga-messages", &["fpga-rdma", "fpga-netmodel", "fpgad"]),
     ("fpga-libfabric", &["fpga-messages", "fpgad"]),
-    ("fpga-rtl", &["fpga-driver"]),
+    ("fpga-rtl", &["fpga-driver", "fpga-netmodel"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("xdma-compat", &["fpga-driver"]),
     (

@@ -20,7 +20,7 @@ pub(crate) type Vector = [u32; MAX_WIDTH / 4];
 ///
 /// # Safety
 /// `text` is null or a C string that is valid during the call.
-unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }

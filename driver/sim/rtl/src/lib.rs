@@ -6,7 +6,7 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | `dpi`, `dpi_cdma` | the imported functions: all unsafe code towards the simulator |
+//! | `dpi`, `dpi_cdma`, `dpi_network` | the imported functions: all unsafe code towards the simulator |
 //! | `boundary` | simulations by handle |
 //! | `options` | plusargs, environment, parameters of the module, the card that they describe |
 //! | `simulation` | the card, its server, interrupts |
@@ -16,6 +16,7 @@
 //! | `bus`, `burst` | the AXI4 master: bursts, beats, responses |
 //! | `lite` | the AXI4-Lite master |
 //! | `cdma` | instances of `fpga_cdma` |
+//! | `network` | instances of `fpga_network`: frames between designs |
 //! | `stream` | the AXI4-Stream ports |
 //! | `pace` | limit of simulated time by wall-clock time |
 //! | `trace` | triggers of the waveform |
@@ -30,10 +31,12 @@ mod bus;
 mod cdma;
 pub mod dpi;
 pub mod dpi_cdma;
+pub mod dpi_network;
 mod exit;
 mod harness;
 mod lite;
 pub mod model;
+mod network;
 mod options;
 mod pace;
 mod ports;

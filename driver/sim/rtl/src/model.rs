@@ -24,6 +24,9 @@ const REPLAY: &str = include_str!("../../../../firmware-bindings/rtl/xdma/fpga_r
 /// SystemVerilog source of `fpga_cdma`.
 const CDMA: &str = include_str!("../../../../firmware-bindings/rtl/cdma/fpga_cdma.sv");
 
+/// SystemVerilog source of `fpga_network`.
+const NETWORK: &str = include_str!("../../../../firmware-bindings/rtl/network/fpga_network.sv");
+
 /// Oldest version of Verilator that is known to work.
 const OLDEST: (u32, u32) = (5, 6);
 /// Name of the static library of this package.
@@ -36,7 +39,7 @@ const LINES: usize = 40;
 /// Parts of a model, and how to build it.
 #[derive(Clone, Debug, Default)]
 pub struct ModelOptions {
-    /// SystemVerilog and Verilog sources of the design. The modules `fpga_xdma` and `fpga_cdma` are found if they are not among them.
+    /// SystemVerilog and Verilog sources of the design. The modules `fpga_xdma`, `fpga_cdma` and `fpga_network` are found if they are not among them.
     pub sources: Vec<PathBuf>,
     /// Top module. It has no inputs, except with `harness`. `None`: Verilator chooses it.
     pub top: Option<String>,
@@ -172,7 +175,12 @@ pub fn build(folder: &Path, options: &ModelOptions) -> Result<(), ModelError> {
     }
     command.args(&options.arguments);
     // Verilator reads a file of this folder if the sources do not define the module of this name.
-    for (name, text) in [("fpga_xdma.sv", XDMA), ("fpga_replay.sv", REPLAY), ("fpga_cdma.sv", CDMA)] {
+    for (name, text) in [
+        ("fpga_xdma.sv", XDMA),
+        ("fpga_replay.sv", REPLAY),
+        ("fpga_cdma.sv", CDMA),
+        ("fpga_network.sv", NETWORK),
+    ] {
         let source = folder.join(name);
         std::fs::write(&source, text).map_err(file_error(&source, "write it"))?;
     }

@@ -13,6 +13,7 @@ mod faults;
 mod foreign;
 mod icarus;
 mod model;
+mod network;
 mod pair;
 mod record;
 mod simulator;

@@ -262,7 +262,7 @@ impl Link {
     }
 
     /// Queues a frame for its node, or for all peers if the node is unknown. It leaves no later than with [`flush`](Self::flush).
-    pub(crate) fn queue(&mut self, frame: &[u8]) {
+    pub fn queue(&mut self, frame: &[u8]) {
         match &mut self.0 {
             Kind::Udp(link) => link.queue(frame),
             Kind::Shm(link) => link.queue(frame),
@@ -272,7 +272,7 @@ impl Link {
     }
 
     /// Sends the frames that wait.
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         match &mut self.0 {
             Kind::Udp(link) => link.flush(),
             Kind::Shm(link) => link.flush(),
@@ -289,7 +289,7 @@ impl Link {
     }
 
     /// Returns the next received frame. `is_local` returns whether a node is on this side.
-    pub(crate) fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
+    pub fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
         match &mut self.0 {
             Kind::Udp(link) => link.receive(is_local),
             Kind::Shm(link) => link.receive(is_local),

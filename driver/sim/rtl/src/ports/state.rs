@@ -91,6 +91,7 @@ impl State {
             || self.bypass.is_active()
             || self.lite.is_active()
             || crate::cdma::is_any_busy()
+            || crate::network::is_any_busy()
             || self.streams.iter().any(StreamPorts::is_active)
     }
 
