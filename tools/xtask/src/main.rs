@@ -1,6 +1,7 @@
 //! Tasks of continuous integration, which can also be run locally.
 
 mod api;
+mod figures;
 mod fuzz;
 mod generate;
 mod graph;
@@ -28,6 +29,8 @@ enum Command {
     Generate(generate::Options),
     /// Print the public types of fpga-driver; fail if a public signature uses a type that has no name there.
     Api(api::Options),
+    /// Write the numbers of the network simulator into the tables of documents, or compare them.
+    Figures(figures::Options),
     /// Run each fuzz target for a limited time.
     Fuzz(fuzz::Options),
     /// Print the dependencies between packages; fail if one is not permitted by the design, or if files use each other in a cycle.
@@ -53,6 +56,8 @@ enum TaskError {
     Generate(#[from] generate::GenerateError),
     #[error(transparent)]
     Api(#[from] api::ApiError),
+    #[error(transparent)]
+    Figures(#[from] figures::FiguresError),
     #[error(transparent)]
     Fuzz(#[from] fuzz::FuzzError),
     #[error(transparent)]
@@ -87,6 +92,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
     match command {
         Command::Generate(options) => generate::run(&root, options)?,
         Command::Api(options) => api::run(&root, options)?,
+        Command::Figures(options) => figures::run(&root, options)?,
         Command::Fuzz(options) => fuzz::run(&root, options)?,
         Command::Graph(options) => graph::run(&root, options)?,
         Command::Package(options) => package::run(&root, options)?,

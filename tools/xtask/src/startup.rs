@@ -134,18 +134,20 @@ impl CommandEnvironment {
     }
 }
 
+/// Builds fpgactl as it is released, and returns its path.
+pub(crate) fn release_fpgactl(root: &Path) -> Result<PathBuf, ToolError> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let words = ["build", "--release", "--locked", "--package", "fpgactl"];
+    output(Command::new(cargo).args(words).current_dir(root))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(target.join("release/fpgactl"))
+}
+
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
     let time = on_path("time").ok_or(StartupError::NoTime)?;
     let program = match &options.fpgactl {
         Some(program) => program.clone(),
-        None => {
-            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-            let words = ["build", "--release", "--locked", "--package", "fpgactl"];
-            output(Command::new(cargo).args(words).current_dir(root))?;
-            let target =
-                std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-            target.join("release/fpgactl")
-        }
+        None => release_fpgactl(root)?,
     };
     let place = CommandEnvironment::new(&program)?;
     // Commands that move data, compute or wait have no limit.
