@@ -21,7 +21,7 @@ pub enum TimeoutRule {
     /// Smoothed mean + 4 x smoothed mean deviation, at least twice the mean.
     #[default]
     Safe,
-    /// Mean + one standard deviation of the last samples, the literal form of source 002: on a path without loss, 14
+    /// Mean + one standard deviation of the last samples, the literal form of source 002: on a path without loss, 10
     /// to 21 % of all packets are spurious retransmissions [E2-1].
     Literal,
 }
