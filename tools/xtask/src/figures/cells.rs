@@ -1,11 +1,9 @@
 //! Values of table cells, by the kind of the table, the header of the column and the labels of the row.
 
-use std::collections::HashMap;
-
 use serde_json::Value;
 
 use super::FiguresError;
-use super::results::Results;
+use super::results::{Line, Results};
 
 /// Cell of a table.
 pub(super) struct Cell<'a> {
@@ -90,77 +88,107 @@ fn quantity(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * factor / divisor)
 }
 
-/// Values of a figure. The parts of the labels name network, delay, scheme, size, segment size, window, disorder, loss and hops, as the CSV
-/// file does. Of several lines, that whose network has no part more than named is meant.
+/// Lines of a figure that the labels of a cell name.
+struct Selection<'a> {
+    figure: String,
+    /// Columns and their values.
+    keys: Vec<(&'static str, String)>,
+    /// Scheme, network, delay and other parts of the column `topology`.
+    names: Vec<&'a str>,
+}
+
+impl<'a> Selection<'a> {
+    /// The parts of the labels of row and column, as the CSV file has them.
+    fn new(figure: &str, labels: [&'a str; 2]) -> Self {
+        let (mut keys, mut names, mut figure) = (Vec::new(), Vec::new(), figure.to_owned());
+        for part in labels.into_iter().flat_map(|label| label.split(", ")) {
+            match (part, part.split_once(' ')) {
+                ("two hosts", _) => names.push("point-to-point"),
+                ("torus", _) => {
+                    figure = format!("torus-{figure}");
+                    names.push("torus 4x4x4");
+                }
+                (_, Some(("W", window))) => keys.push(("window", window.trim_start_matches("= ").to_owned())),
+                (_, Some(("disorder", value))) => keys.push(("disorder", value.to_owned())),
+                (_, Some(("hops", value))) => keys.push(("hops", value.to_owned())),
+                (_, Some((_, unit))) if quantity(part).is_some() => {
+                    let key = if ["%", "‰"].contains(&unit) { "loss" } else { "size_bytes" };
+                    keys.push((key, quantity(part).unwrap_or_default().to_string()));
+                }
+                _ => match part.strip_suffix(" segments").and_then(quantity) {
+                    Some(segment) => keys.push(("segment_bytes", segment.to_string())),
+                    None => names.push(part),
+                },
+            }
+        }
+        Self { figure, keys, names }
+    }
+
+    /// The same without loss.
+    fn lossless(&self) -> Self {
+        let other = self.keys.iter().filter(|(key, _)| *key != "loss").cloned();
+        let keys = other.chain([("loss", "0".to_owned())]).collect();
+        Self { figure: self.figure.clone(), keys, names: self.names.clone() }
+    }
+
+    /// Lines with all keys and names, and the fewest other names: without a delay, those of the usual one.
+    fn lines<'l>(&self, all: &'l [Line]) -> Vec<&'l Line> {
+        let is_named = |line: &Line, name: &str| {
+            names(line).iter().any(|own| [name, name.trim_end_matches(" delay")].contains(&own.as_str()))
+        };
+        let mut lines: Vec<&Line> = all
+            .iter()
+            .filter(|line| self.keys.iter().all(|(key, value)| line.get(*key) == Some(value)))
+            .filter(|line| self.names.iter().all(|name| is_named(line, name)))
+            .collect();
+        let fewest = lines.iter().map(|line| names(line).len()).min();
+        lines.retain(|line| Some(names(line).len()) == fewest);
+        lines
+    }
+
+    /// The only line.
+    fn line<'l>(&self, all: &'l [Line]) -> Result<&'l Line, FiguresError> {
+        match self.lines(all)[..] {
+            [line] => Ok(line),
+            ref lines => {
+                let Self { figure, keys, names } = self;
+                Err(missing(format!("{figure}: {} lines have {names:?} and {keys:?}", lines.len())))
+            }
+        }
+    }
+}
+
+/// Scheme of a line, and the parts of its network.
+fn names(line: &Line) -> Vec<String> {
+    let topology = line.get("topology").cloned().unwrap_or_default();
+    let topology = ["point-to-point", "torus 4x4x4"]
+        .iter()
+        .fold(topology, |topology, name| topology.replace(&format!("{name} "), &format!("{name} - ")));
+    topology.split(" - ").map(str::to_owned).chain(line.get("scheme").cloned()).collect()
+}
+
+/// Number in a column of a CSV file.
+fn float(line: &Line, column: &str) -> Result<f64, FiguresError> {
+    let text = line.get(column).map(String::as_str).unwrap_or_default();
+    text.parse().map_err(|_| missing(format!("{column} is \"{text}\"")))
+}
+
+/// Values of a figure.
 fn figure_values(
     results: &Results,
     cell: &Cell<'_>,
     figure: &str,
     quantities: &[&str],
 ) -> Result<String, FiguresError> {
-    let (mut keys, mut names, mut figure) = (Vec::new(), Vec::new(), figure.to_owned());
-    for part in [cell.label(), cell.column].into_iter().flat_map(|label| label.split(", ")) {
-        match (part, part.split_once(' ')) {
-            ("two hosts", _) => names.push("point-to-point"),
-            ("torus", _) => (figure, _) = (format!("torus-{figure}"), names.push("torus 4x4x4")),
-            ("time" | "speed", _) => {}
-            (_, Some(("W", window))) => keys.push(("window", window.trim_start_matches("= ").to_owned())),
-            (_, Some((key @ ("disorder" | "hops"), value))) => keys.push((key, value.to_owned())),
-            (_, Some((_, unit))) if quantity(part).is_some() => {
-                let key = if ["%", "‰"].contains(&unit) { "loss" } else { "size_bytes" };
-                keys.push((key, quantity(part).unwrap_or_default().to_string()));
-            }
-            _ => match part.strip_suffix(" segments").and_then(quantity) {
-                Some(segment) => keys.push(("segment_bytes", segment.to_string())),
-                None => names.push(part),
-            },
-        }
-    }
-    let lines = results.figure(&figure)?;
-    let parts = |line: &HashMap<String, String>| {
-        let topology = line.get("topology").cloned().unwrap_or_default();
-        let topology = ["point-to-point", "torus 4x4x4"]
-            .iter()
-            .fold(topology, |topology, name| topology.replace(&format!("{name} "), &format!("{name} - ")));
-        let parts = topology.split(" - ").map(str::to_owned).chain(line.get("scheme").cloned());
-        parts.collect::<Vec<_>>()
+    let selection = Selection::new(figure, [cell.label(), cell.column]);
+    let all = results.figure(&selection.figure)?;
+    let of = |column| float(selection.line(&all)?, column);
+    let largest = |value: fn(f64) -> f64| {
+        let ratios = selection.lines(&all).into_iter().filter_map(|line| float(line, "speed_ratio").ok());
+        ratios.map(value).reduce(f64::max).ok_or_else(|| missing("no such line"))
     };
-    let select = |keys: &[(&str, String)]| {
-        let mut found: Vec<_> = lines
-            .iter()
-            .filter(|line| keys.iter().all(|(key, value)| line.get(*key) == Some(value)))
-            .filter(|line| {
-                names.iter().all(|name| {
-                    parts(line)
-                        .iter()
-                        .any(|part| [*name, name.trim_end_matches(" delay")].contains(&part.as_str()))
-                })
-            })
-            .collect();
-        let fewest = found.iter().map(|line| parts(line).len()).min();
-        found.retain(|line| Some(parts(line).len()) == fewest);
-        if found.is_empty() {
-            Err(missing(format!("{figure}: no {names:?} with {keys:?}")))
-        } else {
-            Ok(found)
-        }
-    };
-    let found = select(&keys)?;
-    let float = |line: &HashMap<String, String>, column: &str| {
-        let text = line.get(column).map(String::as_str).unwrap_or_default();
-        text.parse::<f64>().map_err(|_| missing(format!("{column} is \"{text}\"")))
-    };
-    let mut values = Vec::new();
-    for quantity in quantities {
-        let of = |column| match found[..] {
-            [line] => float(line, column),
-            _ => Err(missing(format!("{figure}: {} lines have {names:?} and {keys:?}", found.len()))),
-        };
-        let extreme = |value: &dyn Fn(f64) -> f64| {
-            let ratios = found.iter().filter_map(|line| float(line, "speed_ratio").ok()).map(value);
-            ratios.fold(0.0, f64::max)
-        };
-        values.push(match *quantity {
+    let value = |quantity: &&str| {
+        Ok(match *quantity {
             "time" => format!("{} ± {}", microseconds(of("mean_us")?), microseconds(of("ci95_us")?)),
             "mean" => microseconds(of("mean_us")?),
             "packets" => format!("{:.3}", of("packets_ratio")?),
@@ -170,21 +198,16 @@ fn figure_values(
             "speed" => format!("{:.3} ± {:.3}", of("speed_ratio")?, of("speed_ci95")?),
             "saved" => format!("{:.1} %", 100.0 * (1.0 - of("speed_ratio")?)),
             "jain" => format!("{:.3}", of("jain")?),
-            // Largest of all lines: the gain of the best segment size, and the loss by a choice.
-            "gain" => format!("{:.2}", extreme(&|ratio| ratio)),
-            "excess" => format!("{:.1} %", 100.0 * extreme(&|ratio| 1.0 / ratio - 1.0)),
+            "gain" => format!("{:.2}", largest(|ratio| ratio)?),
+            "excess" => format!("{:.1} %", 100.0 * largest(|ratio| 1.0 / ratio - 1.0)?),
             "slowdown" => {
-                let mut lossless = keys.clone();
-                lossless.retain(|(key, _)| *key != "loss");
-                lossless.push(("loss", "0".to_owned()));
-                let lossless = select(&lossless)?;
-                let [lossless] = lossless[..] else { return Err(missing("several lines without loss")) };
-                format!("+ {:.0} %", 100.0 * (of("mean_us")? / float(lossless, "mean_us")? - 1.0))
+                let lossless = float(selection.lossless().line(&all)?, "mean_us")?;
+                format!("+ {:.0} %", 100.0 * (of("mean_us")? / lossless - 1.0))
             }
             other => return Err(missing(format!("there is no quantity {other}"))),
-        });
-    }
-    Ok(values.join(", "))
+        })
+    };
+    Ok(quantities.iter().map(value).collect::<Result<Vec<_>, _>>()?.join(", "))
 }
 
 /// Bits of one side of a scheme, by the types of the implementation.
@@ -328,4 +351,29 @@ fn run(
         other => Err(missing(format!("there is no quantity {other}"))),
     });
     Ok(Some(values.collect::<Result<Vec<_>, _>>()?.join(" / ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(scheme: &str, topology: &str) -> Line {
+        let pairs = [("scheme", scheme), ("topology", topology), ("size_bytes", "262144"), ("loss", "0.005")];
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+    }
+
+    #[test]
+    fn figures_labels_select_line_of_figure() {
+        let all = [
+            line("selective", "point-to-point"),
+            line("selective", "point-to-point 500 ns uniform"),
+            line("registry tuned", "slow card - 20 µs delay"),
+        ];
+        let of = |labels| Selection::new("lossy", labels).line(&all).ok();
+        assert_eq!(of(["256 KiB, 5 ‰", "two hosts, selective"]), Some(&all[0]));
+        assert_eq!(of(["two hosts", "500 ns uniform delay"]), Some(&all[1]));
+        assert_eq!(of(["slow card", "registry tuned, 20 µs delay"]), Some(&all[2]));
+        assert_eq!(of(["256 KiB", "1 ‰"]), None);
+        assert_eq!(Selection::new("lossy", ["torus", "W = 128"]).figure, "torus-lossy");
+    }
 }

@@ -11,6 +11,9 @@ use serde_json::Value;
 use super::{FiguresError, at};
 use crate::startup;
 
+/// Line of a CSV file, by column.
+pub(super) type Line = HashMap<String, String>;
+
 /// Results of one build of fpgactl.
 pub(super) struct Results {
     program: PathBuf,
@@ -65,8 +68,8 @@ impl Results {
         std::fs::read(&path).map_err(at(&path))
     }
 
-    /// Lines of a figure, by column.
-    pub(super) fn figure(&self, name: &str) -> Result<Vec<HashMap<String, String>>, FiguresError> {
+    /// Lines of a figure.
+    pub(super) fn figure(&self, name: &str) -> Result<Vec<Line>, FiguresError> {
         self.json("sim figure all --out .")?;
         let file = if name == "state-bits" { format!("{name}.csv") } else { format!("{name}-intervals.csv") };
         let path = self.folder.join(file);
