@@ -3,3 +3,4 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod lint;
+mod write;
