@@ -18,6 +18,8 @@ fn verilator_has_no_warnings() {
     if Command::new("verilator").arg("--version").output().is_err() {
         return skipped_without("verilator", "verilator");
     }
-    let output = Command::new("verilator").args(["--lint-only", "-Wall"]).args(files()).output().unwrap();
+    // Modules that no other module contains yet are tops, too.
+    let arguments = ["--lint-only", "-Wall", "-Wno-MULTITOP"];
+    let output = Command::new("verilator").args(arguments).args(files()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
