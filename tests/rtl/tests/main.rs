@@ -4,4 +4,5 @@
 
 mod events;
 mod lint;
+mod registers;
 mod write;
