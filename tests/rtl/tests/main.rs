@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod dispatch;
 mod events;
 mod lint;
 mod registers;
