@@ -4,6 +4,8 @@
 
 mod dispatch;
 mod events;
+mod frames;
 mod lint;
+mod packets;
 mod registers;
 mod write;
