@@ -1,4 +1,4 @@
-//! Frames: the parser of the network port against `Packet::parse`.
+//! Frames: the network port against the parser and the encoder of the protocol engine.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -191,5 +191,122 @@ fn receiving_takes_a_beat_per_cycle() {
         // Packets of one beat wait for a buffer: four of them are in the pipeline in turn.
         let beats: usize = frames.iter().map(|(_, frame)| frame.len().div_ceil(width) + 1).sum();
         assert!(cycles <= (beats + RX_CYCLES) as u64, "bus {bus}: {cycles} cycles for {beats} beats");
+    }
+}
+
+/// Answer ports of the tested module.
+const ANSWERS: u8 = 2;
+
+/// Number of the port for frames.
+const FRAME_PORT: u8 = 255;
+
+fn tx(bus: u64) -> Option<PathBuf> {
+    let model = Model {
+        name: &format!("tx_{bus}"),
+        top: "ni_tx",
+        files: &["ni_crc32c.sv", "ni_tx.sv"],
+        parameters: &[("BUS", bus), ("ANSWERS", ANSWERS.into())],
+        driver: "tx.cpp",
+    };
+    model.build().unwrap()
+}
+
+/// Sends packets through their ports. Returns the frames, the ports in the order of their service, and the cycles.
+fn send(
+    program: &Path,
+    seed: u32,
+    packets: &[(u8, Vec<u8>)],
+    pace: [u32; 3],
+) -> (Vec<Vec<u8>>, Vec<u8>, u64) {
+    let mut input = Vec::new();
+    for (port, packet) in packets {
+        let header = HEADER_LENGTHS[usize::from(packet[1]) - 1];
+        let payload = packet.len() - 4 - header;
+        input.extend([*port, u8::try_from(header).unwrap()]);
+        input.extend(u16::try_from(payload).unwrap().to_le_bytes());
+        input.extend(&packet[..packet.len() - 4]);
+    }
+    let arguments: Vec<String> =
+        [seed].iter().chain(&pace).chain(&[ANSWERS.into()]).map(u32::to_string).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (mut frames, mut order, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+    for (kind, content) in records(&run(start(program, seed, &arguments).unwrap(), input)) {
+        match kind {
+            'M' => frames.push(content),
+            'T' => order.push(content[0]),
+            _ => counts.push(u64::from_le_bytes(content.try_into().unwrap())),
+        }
+    }
+    assert_eq!(counts[0], packets.len() as u64, "counted packets");
+    (frames, order, counts[1])
+}
+
+fn random_packets(seed: u64, packet_log2: u8, count: usize) -> Vec<(u8, Vec<u8>)> {
+    let mut random = Random::new(seed);
+    let mut packets = Vec::new();
+    while packets.len() < count {
+        let packet = random.packet(packet_log2);
+        let has_payload = packet.len() - 4 > HEADER_LENGTHS[usize::from(packet[1]) - 1];
+        let port = if has_payload || random.one_in(4) { FRAME_PORT } else { random.pick(&[0, 1]) };
+        packets.push((port, packet));
+    }
+    packets
+}
+
+#[test]
+fn sent_frames_equal_those_of_the_encoder() {
+    for (bus, packet_log2) in [(64, 12), (128, 7), (256, 6), (512, 8)] {
+        let Some(program) = tx(bus) else { return };
+        for (seed, pace) in [(1, [256, 256, 256]), (2, [20, 90, 256]), (3, [200, 200, 90])] {
+            let packets = random_packets(u64::from(seed) + bus, packet_log2, 1200);
+            let (frames, order, _) = send(&program, seed, &packets, pace);
+            let port_of = |port: u8| if port == FRAME_PORT { ANSWERS } else { port };
+            let mut queues: Vec<_> = (0..=ANSWERS)
+                .map(|queue| packets.iter().filter(move |packet| port_of(packet.0) == queue))
+                .collect();
+            assert_eq!(frames.len(), order.len());
+            for (index, (frame, port)) in frames.iter().zip(&order).enumerate() {
+                let (_, packet) = queues[usize::from(*port)].next().unwrap();
+                assert!(
+                    frame == packet,
+                    "bus {bus}, seed {seed}, frame {index}:\n{frame:02x?}, expected\n{packet:02x?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn sending_takes_a_beat_per_cycle_in_turns() {
+    for bus in [64, 512] {
+        let Some(program) = tx(bus) else { return };
+        let mut random = Random::new(bus);
+        let mut packets = Vec::new();
+        for _ in 0..100 {
+            let (header, payload) = random.data(8, false);
+            let mut buffer = vec![0; 1024];
+            let length = header.encode(&payload, &mut buffer).unwrap();
+            buffer.truncate(length);
+            packets.push((FRAME_PORT, buffer.clone()));
+            for port in 0..ANSWERS {
+                let mut answer = random.bytes(36);
+                answer[1] = 3;
+                answer.extend(fpga_firmware::crc::crc32c(&answer).to_le_bytes());
+                packets.push((port, answer));
+            }
+        }
+        let (_, order, cycles) = send(&program, 1, &packets, [256, 256, 256]);
+        let turns = usize::from(ANSWERS) + 1;
+        // The last packets of a port come alone.
+        for turn in order[..order.len() - turns].windows(turns) {
+            let mut turn = turn.to_vec();
+            turn.sort_unstable();
+            assert_eq!(turn, (0..=ANSWERS).collect::<Vec<_>>(), "bus {bus}: {order:?}");
+        }
+        let width = usize::try_from(bus / 8).unwrap();
+        let beats: usize = packets.iter().map(|(_, packet)| packet.len().div_ceil(width)).sum();
+        // The driver offers the next packet of a port one cycle after the last one.
+        let most = (beats + packets.len()) as u64;
+        assert!(cycles <= most, "bus {bus}: {cycles} cycles for {beats} beats");
     }
 }
