@@ -48,6 +48,7 @@ class Input {
 public:
     explicit Input(std::vector<uint8_t> all) : all(std::move(all)) {}
     bool empty() const { return at == all.size(); }
+    int peek() const { return empty() ? -1 : all[at]; }
     uint64_t number(size_t size) {
         uint64_t value = 0;
         for (size_t i = 0; i < size; i++) value |= static_cast<uint64_t>(all.at(at++)) << (8 * i);

@@ -8,4 +8,5 @@ mod frames;
 mod lint;
 mod packets;
 mod registers;
+mod windows;
 mod write;
