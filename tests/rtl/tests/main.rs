@@ -7,6 +7,7 @@ mod events;
 mod frames;
 mod lint;
 mod packets;
+mod receive;
 mod registers;
 mod windows;
 mod write;

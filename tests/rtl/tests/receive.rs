@@ -1,0 +1,167 @@
+//! `ni_receive` against `fpga_protocol::receiver::Receiver`: the same packets, commands and timeouts give the same writes, answers, events,
+//! faults, counters and table contents, in the same order.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_ni_tests::Model;
+use fpga_protocol::Nanos;
+use fpga_protocol::receiver::ReceiverConfig;
+
+mod lockstep;
+mod traffic;
+
+use lockstep::Lockstep;
+use traffic::Traffic;
+
+/// Files of the module, without the package.
+pub(crate) const FILES: &[&str] = &[
+    "ni_fifo.sv",
+    "ni_receive.sv",
+    "ni_receive_check.sv",
+    "ni_receive_report.sv",
+    "ni_receive_shadow.sv",
+    "ni_inflight.sv",
+    "ni_registry_cam.sv",
+    "ni_senders.sv",
+    "ni_transfers.sv",
+    "ni_tombstones.sv",
+    "ni_nodes.sv",
+    "ni_access.sv",
+    "ni_escape.sv",
+    "ni_refusals.sv",
+];
+
+/// Sizes of the module.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    name: &'static str,
+    bus: u64,
+    packet_log2: u8,
+    mask_bits: u16,
+    entries: u32,
+    escape_slots: u16,
+    windows: u32,
+    sources: u16,
+    transfers: u16,
+    tombstones: u16,
+    nodes: u32,
+}
+
+/// Everything overflows often.
+const SMALL: Sizes = Sizes {
+    name: "receive-small",
+    bus: 128,
+    packet_log2: 6,
+    mask_bits: 32,
+    entries: 16,
+    escape_slots: 8,
+    windows: 4,
+    sources: 4,
+    transfers: 8,
+    tombstones: 4,
+    nodes: 8,
+};
+
+const DEFAULT: Sizes = Sizes {
+    name: "receive-default",
+    bus: 128,
+    packet_log2: 9,
+    mask_bits: 32,
+    entries: 64,
+    escape_slots: 64,
+    windows: 64,
+    sources: 64,
+    transfers: 128,
+    tombstones: 128,
+    nodes: 1024,
+};
+
+const WIDE: Sizes = Sizes { name: "receive-wide", bus: 512, packet_log2: 7, mask_bits: 256, ..SMALL };
+
+impl Sizes {
+    fn config(self) -> ReceiverConfig {
+        let mut config = ReceiverConfig::new(NodeId::new(2), Incarnation::new(0xCAFE));
+        config.packet_size_log2 = self.packet_log2;
+        config.mask_bits = self.mask_bits;
+        config.registry_entries = self.entries;
+        config.escape_slots = self.escape_slots;
+        config.windows = self.windows;
+        config.sources = self.sources;
+        config.transfers = self.transfers;
+        config.tombstones = self.tombstones;
+        config.nodes = self.nodes;
+        config.escape_timeout = Nanos::new(20_000);
+        config.registry_timeout = Nanos::new(400_000);
+        config.packet_lifetime = Nanos::new(60_000);
+        config
+    }
+
+    fn build(self) -> Option<PathBuf> {
+        let parameters = [
+            ("BUS", self.bus),
+            ("PACKET_LOG2", self.packet_log2.into()),
+            ("MASK_BITS", self.mask_bits.into()),
+            ("ENTRIES", self.entries.into()),
+            ("ESCAPE_SLOTS", self.escape_slots.into()),
+            ("MEMORY_WINDOWS", self.windows.into()),
+            ("SOURCES", self.sources.into()),
+            ("TRANSFERS", self.transfers.into()),
+            ("TOMBSTONES", self.tombstones.into()),
+            ("NODES", self.nodes.into()),
+        ];
+        let model = Model {
+            name: self.name,
+            top: "ni_receive",
+            files: FILES,
+            parameters: &parameters,
+            driver: "receive.cpp",
+        };
+        model.build().unwrap()
+    }
+}
+
+/// Number of packets of the random tests.
+fn packets() -> u64 {
+    std::env::var("FPGA_RTL_PACKETS").map_or(20_000, |count| count.parse().unwrap())
+}
+
+fn random(sizes: Sizes, packets: u64, seed: u32) {
+    let Some(program) = sizes.build() else { return };
+    let begun = Instant::now();
+    let mut both = Lockstep::new(&program, sizes.config(), seed, 0);
+    let mut traffic = Traffic::new(sizes.config(), seed.into());
+    traffic.begin(&mut both);
+    for number in 1..=packets {
+        traffic.step(&mut both);
+        if number % 1000 == 0 {
+            both.sync();
+        }
+    }
+    both.compare_tables();
+    both.sync();
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "{}: {packets} packets, {} cycles, {:.0} packets/s",
+        sizes.name,
+        both.cycles,
+        packets as f64 / seconds
+    );
+    println!("{:?}", both.receiver.counters());
+}
+
+#[test]
+fn random_small_tables_match() {
+    random(SMALL, packets(), 1);
+}
+
+#[test]
+fn random_default_sizes_match() {
+    random(DEFAULT, packets() / 4, 2);
+}
+
+#[test]
+fn random_wide_mask_and_bus_match() {
+    random(WIDE, packets() / 4, 3);
+}
