@@ -13,7 +13,7 @@ use crate::generated::layout::event as at;
 pub use crate::generated::{EventKind, FaultReason, NackReason, Outcome};
 use crate::generated::{Flags, PacketKind, Scheme};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
-use crate::wire::{LinkFeedback, LinkLoad, SEGMENT_FLAGS};
+use crate::wire::{Common, LinkFeedback, LinkLoad, LinkPacket, SEGMENT_FLAGS};
 
 /// Bytes of an event.
 pub const SIZE: usize = at::LAYOUT_SIZE;
@@ -48,7 +48,7 @@ pub struct Event {
     pub length: u64,
     /// Nanoseconds since the card's reset.
     pub time: u64,
-    /// Try count that the receiver echoed; for a registration, the byte of [`Registration`].
+    /// Try count that the receiver echoed; for a registration, the byte of [`Registration`]; for link feedback, the path identifier.
     pub tries: u8,
     /// Sequence number of the event, never 0.
     pub sequence: u32,
@@ -58,6 +58,9 @@ pub struct Event {
 const SCHEME_SHIFT: u32 = 4;
 /// Bits of the scheme in that byte: as many as the registry window has for it.
 const SCHEME_MASK: u8 = 7;
+
+/// Bit of [`Flags::LAST_HOP`] beside the packet kind in the index of an event about link feedback.
+const LAST_HOP: u16 = 1 << 8;
 
 /// Reception parameters in a registration event, in one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -199,41 +202,45 @@ impl Event {
 
     /// Creates the event about link feedback for this node; `None` for packets that raise no event.
     #[must_use]
-    pub fn of_link(word: &LinkFeedback) -> Option<Self> {
-        let event = Self::new(EventKind::Link);
-        match *word {
+    pub fn of_link(packet: &LinkPacket) -> Option<Self> {
+        let last_hop = if packet.common.flags.contains(Flags::LAST_HOP) { LAST_HOP } else { 0 };
+        let index = u16::from(packet.kind().value()) | last_hop;
+        let event = Self { index, tries: packet.common.path, ..Self::new(EventKind::Link) };
+        match packet.word {
             LinkFeedback::Passive { number, receiver, state: LinkLoad { link, rate, queue } } => Some(Self {
-                index: PacketKind::LinkPassive.value().into(),
                 node: receiver,
                 op: OpNumber::new(number),
                 segment: link,
                 count: u32::from(rate) | u32::from(queue) << 16,
                 ..event
             }),
-            LinkFeedback::Slow { receiver } => {
-                Some(Self { index: PacketKind::LinkSlow.value().into(), node: receiver, ..event })
-            }
+            LinkFeedback::Slow { receiver } => Some(Self { node: receiver, ..event }),
             LinkFeedback::Inquiry { .. } | LinkFeedback::Active { .. } => None,
         }
     }
 
-    /// Link feedback of a [`EventKind::Link`] event; `None` for another kind or an unknown packet kind.
+    /// Link packet of a [`EventKind::Link`] event, whose common header has path and flags only; `None` for another kind or an unknown
+    /// packet kind.
     #[must_use]
-    pub fn link_feedback(&self) -> Option<LinkFeedback> {
+    pub fn link_packet(&self) -> Option<LinkPacket> {
         if self.kind != EventKind::Link {
             return None;
         }
         let receiver = self.node;
-        match u8::try_from(self.index).ok().and_then(|kind| PacketKind::try_from(kind).ok())? {
+        let last_hop = self.index & LAST_HOP != 0;
+        let kind = u8::try_from(self.index & !LAST_HOP).ok()?;
+        let word = match PacketKind::try_from(kind).ok()? {
             PacketKind::LinkPassive => {
                 let [low, more, high, most] = self.count.to_le_bytes();
                 let (rate, queue) = (u16::from_le_bytes([low, more]), u16::from_le_bytes([high, most]));
                 let state = LinkLoad { link: self.segment, rate, queue };
-                Some(LinkFeedback::Passive { number: self.op.get(), receiver, state })
+                LinkFeedback::Passive { number: self.op.get(), receiver, state }
             }
-            PacketKind::LinkSlow => Some(LinkFeedback::Slow { receiver }),
-            _ => None,
-        }
+            PacketKind::LinkSlow => LinkFeedback::Slow { receiver },
+            _ => return None,
+        };
+        let flags = if last_hop { Flags::LAST_HOP } else { Flags::NONE };
+        Some(LinkPacket { common: Common { path: self.tries, flags, ..Common::default() }, word })
     }
 
     /// Encodes the event.

@@ -12,7 +12,7 @@ pub const CONTRACT_MINOR: u16 = 1;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0004_0001;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x351f_c236;
+pub const CONTRACT_CHECKSUM: u32 = 0xd2f7_2c49;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Maximum number of entries in the block table: the table ends with the identity block's 1 KiB.
@@ -109,7 +109,7 @@ contract_enums! {
         LinkPassive = 16,
         /// Reports a congested link to the controller.
         LinkActive = 17,
-        /// The controller asks a sender to reduce its rate to a receiver.
+        /// The controller asks a sender to avoid a path to a receiver, or to reduce its rate.
         LinkSlow = 18,
     }
 
@@ -187,7 +187,7 @@ contract_enums! {
         Dropped = 15,
         /// Capabilities of a node (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n, length = its REGISTRY_TIMEOUT_US. At most one for each HELLO that was sent.
         Hello = 14,
-        /// Link feedback for this node arrived (only if LINK_CONTROL.ENABLE, and only while the registry is active, whose sender is the host): index = PacketKind, LinkPassive or LinkSlow; node = RECEIVER. LinkPassive: op = NUMBER, segment = LINK, count = RATE in bits 15:0 and QUEUE in bits 31:16.
+        /// Link feedback for this node arrived (only if LINK_CONTROL.ENABLE, and only while the registry is active, whose sender is the host): index = PacketKind, LinkPassive or LinkSlow, in bits 7:0, LAST_HOP in bit 8; tries = PATH; node = RECEIVER. LinkPassive: op = NUMBER, segment = LINK, count = RATE in bits 15:0 and QUEUE in bits 31:16.
         Link = 16,
     }
 
@@ -271,6 +271,8 @@ contract_bits! {
         [2] NOTIFY_RECEIVER;
         /// The receiver posts no notification when the whole transfer has arrived. Not together with NOTIFY_RECEIVER. Without either flag, the sender reports the arrival with an ARRIVED packet; messages have no such packet, so the receiver notifies unless this flag is set.
         [3] NO_NOTICE;
+        /// The link ends at the receiver: every path to it uses the link. Only in LINK_PASSIVE, LINK_ACTIVE and LINK_SLOW.
+        [4] LAST_HOP;
         /// A switch on the way had a full queue, and has cut off the payload. Switches set it, only in DATA and START packets, with PAYLOAD_LENGTH 0, and renew the checksum; nodes do not. The receiver registers the segment of a trimmed START packet, and refuses the packet as Trimmed. Other packets with this flag are dropped, and counted in TRIMMED: message schemes have no answer to them.
         [5] TRIMMED;
         /// A switch on the way had a long queue. Switches set it, in any packet, and renew the checksum; nodes do not.
@@ -495,7 +497,7 @@ contract_blocks! {
             /// The NI takes part: its message sender controls the rates of schemes whose answers give delays, the host gets Link events for the registry, and the controller works. While 0, link packets are ignored.
             [0:0] ENABLE "enable";
         };
-        /// Node of the controller, which gets reports of congested links; NODE_ANY: none. If it is this node, the NI is the controller: it has no other routes, and answers each report with LINK_SLOW.
+        /// Node of the controller, which gets reports of congested links; NODE_ANY: none. If it is this node, the NI is the controller: it cannot change routes, and answers each report with LINK_SLOW.
         rw LINK_CONTROLLER: 0x00e8 "link_controller" = 0xffff_ffff;
         /// Line rate in Mbit/s, to which the rates of link feedback refer; not 0.
         rw LINK_RATE_MBPS: 0x00ec "link_rate_mbps" = 0x0001_86a0;
@@ -926,7 +928,7 @@ pub mod layout {
             u8 KIND: 1;
             /// Bit set Flags.
             u8 FLAGS: 2;
-            /// Path identifier: switches that choose between equal routes hash it. An answer repeats that of the packet that it answers; 0 where no path is chosen.
+            /// Path identifier: switches that choose between equal routes hash it. An answer repeats that of the packet that it answers, and a link packet has that of the packet that it is about; 0 where no path is chosen.
             u8 PATH: 3;
             /// Node that made the packet.
             u32 SOURCE: 4;
@@ -1156,13 +1158,13 @@ pub mod layout {
             u64 LENGTH: 56;
         }
 
-        /// LINK_INQUIRY: from a sender to a receiver. Every hop that understands it answers with LINK_PASSIVE and passes it on. Link packets are neither acknowledged nor repeated: any of them may be lost.
+        /// LINK_INQUIRY: from a sender to a receiver, with the PATH of a late packet. Every hop that understands it answers with LINK_PASSIVE and passes it on. Link packets are neither acknowledged nor repeated: any of them may be lost.
         pub mod link_inquiry: common [20] {
             /// Comes back in the answers.
             u32 NUMBER: 16;
         }
 
-        /// LINK_PASSIVE: from a hop to the sender of the inquiry. A hop has no node id: SOURCE is the receiver's.
+        /// LINK_PASSIVE: from a hop to the sender of the inquiry. A hop has no node id: SOURCE is the receiver's. PATH is that of the inquiry.
         pub mod link_passive: common [32] {
             /// NUMBER of the inquiry that is answered.
             u32 NUMBER: 16;
@@ -1176,7 +1178,7 @@ pub mod layout {
             u16 QUEUE: 30;
         }
 
-        /// LINK_ACTIVE: to the controller, unsolicited from a hop (SOURCE is the receiver's) or from a sender that knows of a congested link.
+        /// LINK_ACTIVE: to the controller, unsolicited from a hop (SOURCE is the receiver's) or from a sender that knows of a congested link. PATH is that of the packet that arrived at the link.
         pub mod link_active: common [32] {
             /// Node that sends over the link.
             u32 SENDER: 16;
@@ -1190,9 +1192,9 @@ pub mod layout {
             u16 QUEUE: 30;
         }
 
-        /// LINK_SLOW: from the controller to a sender, if no route avoids the link.
+        /// LINK_SLOW: from the controller to a sender, if the controller knows no route that avoids the link. PATH and the flag LAST_HOP are those of the report.
         pub mod link_slow: common [20] {
-            /// Node to which the sender has to reduce its rate.
+            /// Node that the sender has to reach by another PATH, or to which it has to reduce its rate.
             u32 RECEIVER: 16;
         }
     }

@@ -6,7 +6,7 @@ use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::window::{
     CommandFields, HEADER_LENGTH, LinkFields, MAX_HEADER_BLOCK, WindowError, WindowHeader, WindowKind,
 };
-use fpga_firmware::wire::{Control, LinkFeedback, LinkLoad, MAX_PACKET_LENGTH, Packet};
+use fpga_firmware::wire::{Common, Control, LinkFeedback, LinkLoad, LinkPacket, MAX_PACKET_LENGTH, Packet};
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
 use proptest::prelude::*;
@@ -326,14 +326,25 @@ fn link_windows_encode_and_become_packets() {
 fn link_event_carries_passive_and_slow() {
     let state = LinkLoad { link: 7, rate: 1000, queue: 751 };
     let receiver = NodeId::new(2);
-    for word in [LinkFeedback::Passive { number: 5, receiver, state }, LinkFeedback::Slow { receiver }] {
-        let event = Event { sequence: 1, ..Event::of_link(&word).unwrap() };
-        let decoded = Event::decode(&event.encode()).unwrap();
-        assert_eq!((decoded.node, decoded.link_feedback()), (receiver, Some(word)));
-        assert_eq!(Event { index: 15, ..decoded }.link_feedback(), None);
-        assert_eq!(Event { kind: EventKind::Ack, ..decoded }.link_feedback(), None);
+    for (kind, word) in
+        [(16, LinkFeedback::Passive { number: 5, receiver, state }), (18, LinkFeedback::Slow { receiver })]
+    {
+        for (path, flags, last_hop) in [(0, Flags::NONE, 0), (255, Flags::LAST_HOP, 0x100)] {
+            let packet = LinkPacket { common: Common { path, flags, ..Common::default() }, word };
+            // The mark concerns the link packet itself.
+            let marked = Common { flags: flags.with(Flags::MARKED), ..packet.common };
+            let event = Event::of_link(&LinkPacket { common: marked, word }).unwrap();
+            let decoded = Event::decode(&Event { sequence: 1, ..event }.encode()).unwrap();
+            assert_eq!((decoded.node, decoded.index, decoded.tries), (receiver, kind | last_hop, path));
+            assert_eq!(decoded.link_packet(), Some(packet));
+            for index in [15, 0x10f, 0x200 | kind] {
+                assert_eq!(Event { index, ..decoded }.link_packet(), None, "{index:#x}");
+            }
+            assert_eq!(Event { kind: EventKind::Ack, ..decoded }.link_packet(), None);
+        }
     }
-    assert_eq!(Event::of_link(&LinkFeedback::Inquiry { number: 5 }), None);
+    let inquiry = LinkPacket { common: Common::default(), word: LinkFeedback::Inquiry { number: 5 } };
+    assert_eq!(Event::of_link(&inquiry), None);
 }
 
 fn sample_event() -> Event {

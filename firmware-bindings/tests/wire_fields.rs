@@ -419,7 +419,7 @@ proptest! {
         word in 0..4_u8,
         numbers in any::<[u32; 5]>(),
         (rate, queue) in (0..=1000_u16, 0..=1000_u16),
-        incarnation: u32,
+        (incarnation, path, flagged) in any::<(u32, u8, bool)>(),
     ) {
         let [source, destination, sender, receiver] = [0, 1, 2, 3].map(|at| NodeId::new(numbers[at] % 9));
         let (number, state) = (numbers[4], LinkLoad { link: numbers[4], rate, queue });
@@ -429,7 +429,9 @@ proptest! {
             2 => LinkFeedback::Active { sender, receiver, state },
             _ => LinkFeedback::Slow { receiver },
         };
-        let common = Common { source, destination, incarnation: Incarnation::new(incarnation), flags: Flags::NONE, path: 0 };
+        let last_hop = flagged && !matches!(word, LinkFeedback::Inquiry { .. });
+        let flags = if last_hop { Flags::LAST_HOP } else { Flags::NONE };
+        let common = Common { source, destination, incarnation: Incarnation::new(incarnation), flags, path };
         let packet = LinkPacket { common, word };
         let mut buffer = [0xa5; 64];
         let length = packet.encode(&mut buffer).unwrap();

@@ -224,7 +224,7 @@ fn packet_unknown_version_kind_or_flag_is_refused() {
             assert_eq!(refusal(&changed), WireError::Kind { found });
         }
         changed[1] = kind.value();
-        // Silent, notify receiver, no notice, trimmed; marked; echo.
+        // Silent, notify receiver, no notice, last hop, trimmed; marked; echo.
         let known = 0b100_0000
             | match kind {
                 PacketKind::Data | PacketKind::Start => 0b10_1110,
@@ -232,6 +232,7 @@ fn packet_unknown_version_kind_or_flag_is_refused() {
                 PacketKind::Ack | PacketKind::Nack | PacketKind::MessageAnswer | PacketKind::MessageMap => {
                     0b1000_0000
                 }
+                PacketKind::LinkPassive | PacketKind::LinkActive | PacketKind::LinkSlow => 0b1_0000,
                 _ => 0,
             };
         for flags in 0..=u16::from(u8::MAX) {

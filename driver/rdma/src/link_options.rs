@@ -6,8 +6,8 @@ use fpga_firmware::NodeId;
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow::FlowConfig;
 
-/// Link feedback and flow control (docs/protocol.md 9): hops of the network report congested links, and the sender lowers its rate to the
-/// receivers behind them.
+/// Link feedback and flow control (docs/protocol.md 9): hops of the network report congested links, and the sender avoids them by
+/// other path identifiers ([`crate::EndpointOptions::paths`]) or lowers its rate to the receivers behind them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkFeedback {

@@ -50,7 +50,7 @@ pub struct EndpointOptions {
     /// us; state a round trip above 100 ms.
     pub round_trip: Duration,
     /// Number of path identifiers towards each node, 1 to 256. Packets of all schemes use them in turn, and avoid those whose packets are
-    /// lost or late (docs/protocol.md 9.6). Worth it in networks whose switches choose routes by the identifier. Default 1.
+    /// lost or late, or whose links report congestion (docs/protocol.md 9.6). Worth it in networks whose switches choose routes by the identifier. Default 1.
     pub paths: u16,
     /// Parameters of message schemes that replace those of the specification; peers must use the same ones. A given window applies to each
     /// active scheme that has one.
@@ -116,7 +116,7 @@ pub struct EndpointOptions {
     /// address.
     pub source_alignment: Option<u32>,
     /// Link feedback: the host's sender (registry) and the card's (message schemes whose answers give delays) send inquiries when packets are
-    /// late, and lower their rates to receivers behind congested links. Requires the NI capability LINK_FEEDBACK. Its round trip is
+    /// late, and avoid congested links by other [`paths`](Self::paths), or lower their rates to the receivers behind them. Requires the NI capability LINK_FEEDBACK. Its round trip is
     /// [`round_trip`](Self::round_trip). Default: off, link packets are ignored.
     pub link_feedback: Option<LinkFeedback>,
 }

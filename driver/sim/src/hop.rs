@@ -8,7 +8,7 @@
 use fpga_firmware::generated::PacketKind;
 use fpga_firmware::ids::NodeId;
 use fpga_firmware::wire::{Common, Flags, LINK_WHOLE, Packet};
-use fpga_netmodel::{BitRate, Class, Frame as _, ImpairedLink, Impairments, OrderError, Rate};
+use fpga_netmodel::{BitRate, Class, Frame as _, ImpairedLink, Impairments, OrderError, Rate, route_of};
 use fpga_protocol::feedback::hop::{Hop, HopConfig};
 use fpga_protocol::feedback::{Limits, LinkLoad, LinkPacket, Word};
 use fpga_protocol::time::Nanos;
@@ -32,7 +32,16 @@ pub enum HopFeedback {
     Drops,
 }
 
-/// A hop in front of one card: all frames for that node pass its queue.
+/// One of several routes of equal length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HopRoute {
+    /// Number of the route, from 0.
+    pub number: u8,
+    /// Number of routes; 0 counts as 1.
+    pub of: u8,
+}
+
+/// A hop in front of one card: all frames for that node pass its queue, or those of one route.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SimHop {
@@ -44,6 +53,10 @@ pub struct SimHop {
     pub rate: Rate,
     /// Rate of the network's links, of which link packets give this link's rate as a fraction. Default: its own.
     pub line: BitRate,
+    /// Route of the frames that pass it, and the number of routes, by their path identifiers ([`fpga_netmodel::route_of`]). `None`: all frames.
+    pub route: Option<HopRoute>,
+    /// Whether its link ends at the card, as link packets say (LAST_HOP). Default: without route.
+    pub last_hop: bool,
     /// Support of link feedback.
     pub feedback: HopFeedback,
     /// Node of the controller; `None`: it reports nothing by itself.
@@ -62,10 +75,19 @@ impl SimHop {
             link,
             rate,
             line: rate.rate,
+            route: None,
+            last_hop: true,
             feedback: HopFeedback::Answers,
             controller: None,
             round_trip: Nanos::from_micros(10),
         }
+    }
+
+    /// Restricts it to the frames of one route, so that its link is not the last hop.
+    #[must_use]
+    pub const fn route(mut self, route: HopRoute) -> Self {
+        (self.route, self.last_hop) = (Some(route), false);
+        self
     }
 }
 
@@ -129,8 +151,10 @@ impl HopQueue {
         Ok(Self { description, frames, config, hop: Hop::default(), counters: HopCounters::default() })
     }
 
-    pub(crate) fn is_for(&self, node: u32) -> bool {
-        self.description.to.get() == node
+    /// Returns whether a frame for `node` with this path identifier passes the hop.
+    pub(crate) fn is_for(&self, node: u32, path: u8) -> bool {
+        let on_route = |route: HopRoute| route_of(path, route.of) == route.number;
+        self.description.to.get() == node && self.description.route.is_none_or(on_route)
     }
 
     /// Load of the link, as link packets give it.
@@ -180,7 +204,8 @@ impl HopQueue {
             let common = Common {
                 source: self.description.to,
                 destination: to,
-                flags: Flags::NONE,
+                flags: if self.description.last_hop { Flags::LAST_HOP } else { Flags::NONE },
+                path: frame.path(),
                 ..Common::default()
             };
             let mut buffer = vec![0; LINK_BYTES];

@@ -2,7 +2,7 @@
 
 use crate::hop::{HopQueue, SimHop};
 use fpga_card::Card;
-use fpga_netmodel::{ImpairedLink, Impairments, LinkCounters, OrderError};
+use fpga_netmodel::{Frame as _, ImpairedLink, Impairments, LinkCounters, OrderError};
 use fpga_protocol::time::Nanos;
 use fpga_registers::bytes::u32_at;
 
@@ -69,8 +69,9 @@ impl FramesInFlight {
         if self.hops.is_empty() {
             return self.path.offer_with(now, sent, spare);
         }
-        let node = u32_at(&sent.1, 8);
-        let hop = self.hops.iter_mut().skip(first).find(|hop| node.is_some_and(|node| hop.is_for(node)));
+        let (node, path) = (u32_at(&sent.1, 8), sent.path());
+        let passes = |hop: &&mut HopQueue| node.is_some_and(|node| hop.is_for(node, path));
+        let hop = self.hops.iter_mut().skip(first).find(passes);
         let Some(hop) = hop else { return self.path.offer_with(now, sent, spare) };
         let action = hop.arrive(now, &sent.1);
         let owner = sent.0;

@@ -50,7 +50,7 @@ pub use fpga_card::{
     StreamBytes, USER_INTERRUPTS, Unit,
 };
 pub use fpga_netmodel::{Impairments, Order, OrderError};
-pub use hop::{HopCounters, HopFeedback, SimHop};
+pub use hop::{HopCounters, HopFeedback, HopRoute, SimHop};
 pub use network::SimNetwork;
 pub use observer::{HostEvent, HostObserver};
 pub use partition::{Board, Membership, Partitions};

@@ -11,6 +11,7 @@
 //! | a full queue cut off the packet's payload | its identifier is passed over three times |
 //! | a packet is retransmitted because it seems lost | its identifier is evicted |
 //! | an answer took more than twice the mean round trip | the packet's identifier is evicted |
+//! | link feedback reports a congested link on the packet's path | its identifier is evicted |
 //! | more than half of the identifiers are evicted | all return: the losses have nothing to do with routes |
 //!
 //! A sender with one identifier keeps it, so that its packets stay in order. After two losses in a row without an answer it uses another
@@ -37,6 +38,8 @@ const REUSED: u8 = 64;
 const MAX_SKIPS: u8 = 3;
 /// Losses in a row without an answer after which a sender with one identifier uses another one.
 const MAX_LOSSES: u8 = 2;
+/// Round trips after the last eviction in which reports about evicted identifiers concern packets that were sent before it.
+const REPORTS_IN_FLIGHT: u64 = 4;
 
 /// Set of path identifiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -93,6 +96,8 @@ pub struct PathSet {
     losses: u8,
     /// Identifier of the shortest of the last round trips, and that round trip; it ages with every answer.
     fastest: (u8, Nanos),
+    /// Time of the last eviction.
+    evicted_at: Nanos,
 }
 
 /// Queue of path identifiers; a new one replaces the oldest one if it is full.
@@ -147,6 +152,7 @@ impl PathSet {
             good: GoodPaths::EMPTY,
             losses: 0,
             fastest: (0, Nanos::MAX),
+            evicted_at: Nanos::ZERO,
         }
     }
 
@@ -282,13 +288,18 @@ impl PathSet {
         self.evicted.iter().any(|bits| bits.contains(id))
     }
 
+    /// Length of an epoch. `trip`: mean round trip, if it is known.
+    fn epoch_of(trip: Option<Nanos>) -> Nanos {
+        trip.map_or(FIRST_EPOCH, |trip| trip.saturating_mul(EPOCH)).max(Nanos::new(1))
+    }
+
     /// Begins the next epoch if it is time.
     fn renew(&mut self, now: Nanos, trip: Option<Nanos>) {
         if now < self.epoch {
             return;
         }
         // After a long pause, both epochs are over.
-        let span = trip.map_or(FIRST_EPOCH, |trip| trip.saturating_mul(EPOCH)).max(Nanos::new(1));
+        let span = Self::epoch_of(trip);
         let [now_gone, _] = self.evicted;
         let paused = self.epoch.saturating_add(span) < now;
         let kept = if paused { PathBits::default() } else { now_gone };
@@ -315,12 +326,52 @@ impl PathSet {
         if self.is_evicted(id) {
             return;
         }
-        self.evictions = self.evictions.saturating_add(1);
-        let [now_gone, _] = &mut self.evicted;
-        now_gone.set(id, true);
+        self.evict(now, id);
         if self.gone().len() > u32::from(self.count) / 2 {
             self.evicted = [PathBits::default(); 2];
         }
+    }
+
+    fn evict(&mut self, now: Nanos, id: u8) {
+        self.evictions = self.evictions.saturating_add(1);
+        self.evicted_at = now;
+        let [now_gone, _] = &mut self.evicted;
+        now_gone.set(id, true);
+    }
+
+    /// Records that link feedback reports a congested link on the path of a packet with identifier `id`. Returns whether it is avoided;
+    /// otherwise the sender has to lower its rate.
+    ///
+    /// It is not avoided if there is one identifier, if half of the identifiers are evicted already, or if it was evicted long before: then
+    /// the reports do not depend on paths.
+    pub fn avoid(&mut self, now: Nanos, id: u8, trip: Option<Nanos>) -> bool {
+        if self.count == 1 || u16::from(id) >= self.count {
+            return false;
+        }
+        self.renew(now, trip);
+        if self.is_evicted(id) {
+            let in_flight = Nanos::new(Self::epoch_of(trip).get() / EPOCH * REPORTS_IN_FLIGHT);
+            return now <= self.evicted_at.saturating_add(in_flight);
+        }
+        let remain = self.gone().len() < u32::from(self.count) / 2;
+        if remain {
+            self.evict(now, id);
+        }
+        remain
+    }
+
+    /// Returns the identifier of an inquiry to the links of a path: the next one in turn with a packet that is not answered, else the
+    /// next one. Only where every packet is answered.
+    #[must_use]
+    pub fn unanswered(&self) -> u8 {
+        let mut id = self.next;
+        for _ in 0..self.count {
+            if self.is_unanswered(id) {
+                return id;
+            }
+            id = self.after(id);
+        }
+        self.next
     }
 
     /// Records the round trip of an unmarked packet; `None`: marked, or not measured.
@@ -443,6 +494,46 @@ mod tests {
         assert_eq!(single.choose(), 0);
         single.note_lost(at(1), 0, Some(TRIP));
         assert_eq!((single.choose(), single.choose_first(), single.first_of(1, 9)), (1, 1, 1));
+    }
+
+    /// A report about one of eight identifiers evicts it; further reports about it are of packets in flight, until they last too long.
+    #[test]
+    fn spray_reported_path_is_avoided_until_reports_concern_all() {
+        let mut set = PathSet::new(8, 0);
+        set.note_answer(at(0), 0, true, None, Some(TRIP));
+        assert!(set.avoid(at(10), 3, Some(TRIP)) && set.avoid(at(14), 3, Some(TRIP)));
+        assert_eq!((set.evicted(), used(&mut set, 70)[3]), (1, 0));
+        // The identifier is not used any more, and is reported all the same: hops repeat no path.
+        assert!(!set.avoid(at(15), 3, Some(TRIP)));
+        // Half of the identifiers are avoided, and one more is not.
+        for id in 4..7 {
+            assert!(set.avoid(at(20), id, Some(TRIP)), "{id}");
+        }
+        assert!(set.avoid(at(21), 3, Some(TRIP)) && !set.avoid(at(21), 0, Some(TRIP)));
+        assert_eq!((set.evicted(), used(&mut set, 70)[0] > 0), (4, true));
+        assert!(!set.avoid(at(63), 0, Some(TRIP)));
+        set.note_answer(at(64), 0, false, None, Some(TRIP));
+        assert!(!set.avoid(at(65), 0, Some(TRIP)));
+        assert!(set.avoid(at(128), 0, Some(TRIP)), "the evictions have ended");
+        // An eviction by loss: the report of the queue that lost the packet is no new evidence.
+        set.note_lost(at(300), 7, Some(TRIP));
+        assert!(set.avoid(at(302), 7, Some(TRIP)));
+        // One identifier, and those outside the set.
+        assert!(!PathSet::new(1, 0).avoid(at(1), 0, Some(TRIP)));
+        assert!(!PathSet::new(8, 0).avoid(at(1), 8, Some(TRIP)));
+    }
+
+    #[test]
+    fn spray_inquiry_takes_unanswered_path_in_turn() {
+        let mut set = PathSet::new(8, 0);
+        assert_eq!(set.unanswered(), 0);
+        for _ in 0..6 {
+            let id = set.choose();
+            set.note_sent(id);
+        }
+        assert_eq!(set.unanswered(), 0, "the one used longest ago: 6 and 7 were not used");
+        set.note_answer(at(1), 0, true, None, Some(TRIP));
+        assert_eq!(set.unanswered(), 1);
     }
 
     #[test]

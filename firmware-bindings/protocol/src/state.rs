@@ -8,7 +8,7 @@
 //! | sender | queues | the same: its links in the regular queue or the big-transfer queue | 8 | 64 |
 //! | sender | destinations | destination node, with the heads of its queues, its timer and the statistics of its path; 208 bytes more with a congestion window | 268 | 2144 |
 //! | sender | order of destinations | destination node, their number rounded up to a power of two: its places in the order of service | 128 | 1024 |
-//! | sender | path identifiers | destination node: its path identifiers, with their marks, losses and answers | 264 | 2112 |
+//! | sender | path identifiers | destination node: its path identifiers, with their marks, losses and answers | 272 | 2176 |
 //! | sender | hashes | hash of a destination or of a segment; as many as of these, rounded up to a power of two | 2 | 16 |
 //! | sender | sheets of timers | timer; above 754 timers, every fifteenth timer plus 704: numbers of timers in one slot | 64 | 512 |
 //! | sender | lists of timers | slot of a wheel, 704 each for packets, transfers and destinations | 16 | 128 |

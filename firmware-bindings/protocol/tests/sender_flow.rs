@@ -1,11 +1,14 @@
 //! Link feedback in the registry scheme's sender: rates, order of receivers, retransmissions and inquiries.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot continue may as well stop the test")]
 
+use std::collections::BTreeSet;
+
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::wire::{Common, Flags};
 use fpga_protocol::Nanos;
 use fpga_protocol::feedback::flow::{FULL, FlowConfig};
-use fpga_protocol::feedback::{LinkLoad, Word};
+use fpga_protocol::feedback::{LinkLoad, LinkPacket, Word};
 use fpga_protocol::sender::{
     Answer, Command, Notify, Sender, SenderConfig, TimeoutPolicy, Transmit, TransmitKind,
 };
@@ -24,7 +27,12 @@ fn at(micros: u64) -> Nanos {
 }
 
 fn controlled(controller: Option<u32>) -> Sender {
+    sender(controller, 1)
+}
+
+fn sender(controller: Option<u32>, paths: u16) -> Sender {
     let mut config = SenderConfig::default();
+    config.paths = paths;
     config.retry.timeout = TimeoutPolicy::Fixed { timeout: at(100), max_tries: 0 };
     let mut sender = Sender::new(config, INCARNATION).unwrap();
     let mut flow = FlowConfig::new(LINE, ROUND_TRIP);
@@ -64,7 +72,12 @@ fn acknowledge(sender: &mut Sender, now: Nanos, transmit: &Transmit) {
 }
 
 fn tell(sender: &mut Sender, now: Nanos, word: Word) {
-    assert!(sender.handle_event(now, &Event::of_link(&word).unwrap()));
+    tell_about(sender, now, Common::default(), word);
+}
+
+fn tell_about(sender: &mut Sender, now: Nanos, common: Common, word: Word) {
+    let event = Event::of_link(&LinkPacket { common, word }).unwrap();
+    assert!(sender.handle_event(now, &event));
 }
 
 fn slow(sender: &mut Sender, now: Nanos, node: u32) {
@@ -93,6 +106,30 @@ fn sender_flow_controlled_receiver_gets_one_packet_at_its_rate_after_others() {
         assert_eq!((transmit.first_packet, transmit.ops.len()), (packet, 1));
         next = next.saturating_add(PACKET);
     }
+}
+
+/// A report about one of the paths takes it out of use and lowers no rate; one about the link of the receiver lowers the rate.
+#[test]
+fn sender_flow_reported_path_is_avoided_without_lowered_rate() {
+    let mut sender = sender(None, 8);
+    submit(&mut sender, 1, 4 << 10);
+    let first = sender.poll_transmit(at(1)).unwrap();
+    let used = |transmit: &Transmit| -> BTreeSet<u8> {
+        (0..transmit.ops.len()).map(|number| transmit.ops.path(number)).collect()
+    };
+    assert_eq!(used(&first).len(), 8);
+    let word = Word::Slow { receiver: NodeId::new(1) };
+    for path in [2, 2, 5] {
+        tell_about(&mut sender, at(3), Common { path, ..Common::default() }, word);
+    }
+    assert_eq!(sender.flow().unwrap().avoided(), 3);
+    submit(&mut sender, 1, 16 << 10);
+    let second = sender.poll_transmit(at(4)).unwrap();
+    assert_eq!(sender.flow().unwrap().rate(NodeId::new(1)), FULL);
+    assert_eq!(used(&second), BTreeSet::from([0, 1, 3, 4, 6, 7]));
+    let common = Common { path: 1, flags: Flags::LAST_HOP, ..Common::default() };
+    tell_about(&mut sender, at(5), common, word);
+    assert_eq!(sender.flow().unwrap().rate(NodeId::new(1)), FULL / 2);
 }
 
 #[test]

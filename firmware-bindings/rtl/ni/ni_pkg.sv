@@ -9,7 +9,7 @@
 /* verilator lint_off UNUSEDPARAM */
 package ni_pkg;
     localparam logic [31:0] CONTRACT_VERSION = 32'h0004_0001;
-    localparam logic [31:0] CONTRACT_CHECKSUM = 32'h351fc236;
+    localparam logic [31:0] CONTRACT_CHECKSUM = 32'hd2f72c49;
     localparam logic [31:0] IDENTITY_MAGIC = 32'h464e4943;
     localparam logic [31:0] IDENTITY_MAX_BLOCKS = 32'h0000003e;
     localparam logic [31:0] USER_BAR_MIN_SIZE = 32'h00010000;
@@ -138,6 +138,7 @@ package ni_pkg;
     localparam int FLAGS_SILENT_BIT = 1;
     localparam int FLAGS_NOTIFY_RECEIVER_BIT = 2;
     localparam int FLAGS_NO_NOTICE_BIT = 3;
+    localparam int FLAGS_LAST_HOP_BIT = 4;
     localparam int FLAGS_TRIMMED_BIT = 5;
     localparam int FLAGS_MARKED_BIT = 6;
     localparam int FLAGS_ECHO_BIT = 7;
@@ -1180,7 +1181,7 @@ package ni_pkg;
     localparam int READ_REQUEST_LENGTH_LSB = 448;
     localparam int READ_REQUEST_LENGTH_WIDTH = 64;
 
-    // Layout link_inquiry: LINK_INQUIRY: from a sender to a receiver. Every hop that understands it answers with LINK_PASSIVE and passes it on. Link packets are neither acknowledged nor repeated: any of them may be lost.
+    // Layout link_inquiry: LINK_INQUIRY: from a sender to a receiver, with the PATH of a late packet. Every hop that understands it answers with LINK_PASSIVE and passes it on. Link packets are neither acknowledged nor repeated: any of them may be lost.
     localparam int LINK_INQUIRY_BYTES = 20;
     localparam int LINK_INQUIRY_VERSION_LSB = 0;
     localparam int LINK_INQUIRY_VERSION_WIDTH = 8;
@@ -1199,7 +1200,7 @@ package ni_pkg;
     localparam int LINK_INQUIRY_NUMBER_LSB = 128;
     localparam int LINK_INQUIRY_NUMBER_WIDTH = 32;
 
-    // Layout link_passive: LINK_PASSIVE: from a hop to the sender of the inquiry. A hop has no node id: SOURCE is the receiver's.
+    // Layout link_passive: LINK_PASSIVE: from a hop to the sender of the inquiry. A hop has no node id: SOURCE is the receiver's. PATH is that of the inquiry.
     localparam int LINK_PASSIVE_BYTES = 32;
     localparam int LINK_PASSIVE_VERSION_LSB = 0;
     localparam int LINK_PASSIVE_VERSION_WIDTH = 8;
@@ -1226,7 +1227,7 @@ package ni_pkg;
     localparam int LINK_PASSIVE_QUEUE_LSB = 240;
     localparam int LINK_PASSIVE_QUEUE_WIDTH = 16;
 
-    // Layout link_active: LINK_ACTIVE: to the controller, unsolicited from a hop (SOURCE is the receiver's) or from a sender that knows of a congested link.
+    // Layout link_active: LINK_ACTIVE: to the controller, unsolicited from a hop (SOURCE is the receiver's) or from a sender that knows of a congested link. PATH is that of the packet that arrived at the link.
     localparam int LINK_ACTIVE_BYTES = 32;
     localparam int LINK_ACTIVE_VERSION_LSB = 0;
     localparam int LINK_ACTIVE_VERSION_WIDTH = 8;
@@ -1253,7 +1254,7 @@ package ni_pkg;
     localparam int LINK_ACTIVE_QUEUE_LSB = 240;
     localparam int LINK_ACTIVE_QUEUE_WIDTH = 16;
 
-    // Layout link_slow: LINK_SLOW: from the controller to a sender, if no route avoids the link.
+    // Layout link_slow: LINK_SLOW: from the controller to a sender, if the controller knows no route that avoids the link. PATH and the flag LAST_HOP are those of the report.
     localparam int LINK_SLOW_BYTES = 20;
     localparam int LINK_SLOW_VERSION_LSB = 0;
     localparam int LINK_SLOW_VERSION_WIDTH = 8;

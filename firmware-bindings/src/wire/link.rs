@@ -45,9 +45,9 @@ pub enum LinkFeedback {
         /// Load of the link.
         state: LinkLoad,
     },
-    /// From the controller to a sender: no alternative path exists.
+    /// From the controller to a sender: the controller knows no route around the link.
     Slow {
-        /// Reduce the traffic to this node.
+        /// Avoid the packet's path to this node, or reduce the traffic to it.
         receiver: NodeId,
     },
 }
@@ -55,7 +55,8 @@ pub enum LinkFeedback {
 /// Link feedback packet, without payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkPacket {
-    /// Common header. A hop is not a node: its packets have the receiver as source.
+    /// Common header. A hop is not a node: its packets have the receiver as source. The path is that of the packet that the feedback is
+    /// about, and [`super::Flags::LAST_HOP`] means that all paths use the link.
     pub common: Common,
     /// Content of the packet.
     pub word: LinkFeedback,
@@ -69,6 +70,17 @@ impl LinkFeedback {
             Self::Passive { receiver, state, .. } => ([Some(receiver), None], Some(state)),
             Self::Active { sender, receiver, state } => ([Some(sender), Some(receiver)], Some(state)),
             Self::Slow { receiver } => ([Some(receiver), None], None),
+        }
+    }
+
+    /// Destination of the traffic that the feedback is about; `None` for an inquiry, which is addressed to it.
+    #[must_use]
+    pub const fn receiver(&self) -> Option<NodeId> {
+        match *self {
+            Self::Inquiry { .. } => None,
+            Self::Passive { receiver, .. } | Self::Active { receiver, .. } | Self::Slow { receiver } => {
+                Some(receiver)
+            }
         }
     }
 

@@ -97,9 +97,10 @@ pub struct Common {
     /// Incarnation of `source`.
     pub incarnation: Incarnation,
     /// Flags of the segment, and [`Flags::TRIMMED`], in DATA and START. MESSAGE_REQUEST and MESSAGE_START may carry [`Flags::NO_NOTICE`], answers
-    /// [`Flags::ECHO`], and all packets [`Flags::MARKED`].
+    /// [`Flags::ECHO`], reports of links [`Flags::LAST_HOP`], and all packets [`Flags::MARKED`].
     pub flags: Flags,
-    /// Path identifier: switches that choose between equal routes hash it. Answers repeat it.
+    /// Path identifier: switches that choose between equal routes hash it. Answers repeat it, and link packets have that of the packet
+    /// that they are about.
     pub path: u8,
 }
 
@@ -125,6 +126,7 @@ impl Common {
             PacketKind::Ack | PacketKind::Nack | PacketKind::MessageAnswer | PacketKind::MessageMap => {
                 Flags::ECHO
             }
+            PacketKind::LinkPassive | PacketKind::LinkActive | PacketKind::LinkSlow => Flags::LAST_HOP,
             _ => Flags::NONE,
         });
         if !allowed.contains(self.flags) || contradicts(self.flags) {

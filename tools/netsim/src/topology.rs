@@ -625,6 +625,14 @@ impl SwitchFabric {
         matches!(self.topology, Topology::Torus { .. }) && port >= self.hosts && port < 2 * self.hosts
     }
 
+    /// Returns whether the link after a port ends at a host, so that all routes to the host use it.
+    pub(crate) fn ends_at_host(&self, port: u32) -> bool {
+        match self.topology {
+            Topology::Torus { .. } => self.is_host_port(port),
+            _ => self.port(port).is_some_and(|port| port.to < self.hosts),
+        }
+    }
+
     /// Fill level of a port's queue at `now`, in thousandths.
     pub(crate) fn filled(&self, port: u32, now: u64) -> u16 {
         let wait = self.free_at(port).saturating_sub(now);

@@ -214,11 +214,17 @@ pub struct FailedRoute {
 }
 
 impl FailedRoute {
-    /// Route of a path identifier: a hash, as switches compute it.
     fn loses(&self, now: Nanos, path: u8) -> bool {
-        let hash = u32::from(path).wrapping_add(1).wrapping_mul(0x9E37_79B1) >> 16;
-        self.span.covers(now) && hash % u32::from(self.routes.max(1)) == u32::from(self.failed)
+        self.span.covers(now) && route_of(path, self.routes) == self.failed
     }
+}
+
+/// Returns the route of a path identifier among `routes` of equal length (0 counts as 1), from 0: a hash, as switches compute it.
+#[must_use]
+pub const fn route_of(path: u8, routes: u8) -> u8 {
+    let hash = (path as u32 + 1).wrapping_mul(0x9E37_79B1) >> 16;
+    let routes = if routes == 0 { 1 } else { routes };
+    (hash % routes as u32).to_le_bytes()[0]
 }
 
 impl Blackout {

@@ -1,9 +1,10 @@
 //! Controller: receives reports of congested links, and reroutes packets or slows senders down.
 
-use super::{LinkLoad, Word};
+use super::{LinkLoad, LinkPacket, Word};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use fpga_firmware::ids::NodeId;
+use fpga_firmware::wire::{Common, Flags};
 
 /// Routing operations of a controller [E2-9].
 pub trait Routing {
@@ -57,19 +58,28 @@ impl Controller {
         (self.rerouted, self.slowed)
     }
 
-    /// Processes a report. Returns the request to its sender if that has to slow down.
+    /// Processes a report. Returns the request to its sender if that has to avoid the path or to slow down; the caller adds source and
+    /// incarnation. Path and last hop are those of the report: a sender that can choose its path avoids it by itself.
     ///
     /// The rule of source 002 (docs/protocol.md 12) uses only the number of congested links. Where there is no other path, as in front of a
     /// receiver with many senders, rerouting cannot relieve a link: in that case its senders slow down, too.
-    pub fn report(&mut self, now: Nanos, word: &Word, routing: &mut impl Routing) -> Option<(NodeId, Word)> {
-        let &Word::Active { sender, receiver, state } = word else { return None };
+    pub fn report(
+        &mut self,
+        now: Nanos,
+        report: &LinkPacket,
+        routing: &mut impl Routing,
+    ) -> Option<LinkPacket> {
+        let Word::Active { sender, receiver, state } = report.word else { return None };
         let congested = self.note(now, state);
         if congested <= self.config.links && routing.avoid(state.link, sender, receiver) {
             self.rerouted += 1;
             return None;
         }
         self.slowed += 1;
-        Some((sender, Word::Slow { receiver }))
+        let Common { path, flags, .. } = report.common;
+        let flags = if flags.contains(Flags::LAST_HOP) { Flags::LAST_HOP } else { Flags::NONE };
+        let common = Common { destination: sender, path, flags, ..Common::default() };
+        Some(LinkPacket { common, word: Word::Slow { receiver } })
     }
 
     /// Records a congested link. Returns the current number of congested links.
@@ -111,16 +121,21 @@ mod tests {
         }
     }
 
-    fn active(link: u32) -> Word {
+    fn active(link: u32) -> LinkPacket {
         let state = LinkLoad { link, rate: 1000, queue: 900 };
-        Word::Active { sender: NodeId::new(1), receiver: NodeId::new(2), state }
+        let flags = Flags::LAST_HOP.with(Flags::MARKED);
+        let common = Common { source: NodeId::new(2), flags, path: 77, ..Common::default() };
+        LinkPacket { common, word: Word::Active { sender: NodeId::new(1), receiver: NodeId::new(2), state } }
     }
 
     #[test]
     fn e2_9_controller_links_up_to_threshold_rerouted_more_slow_senders() {
         let config = ControllerConfig { links: 2, memory: Nanos::new(100) };
         let mut controller = Controller::new(config);
-        let slow = Some((NodeId::new(1), Word::Slow { receiver: NodeId::new(2) }));
+        let word = Word::Slow { receiver: NodeId::new(2) };
+        let common =
+            Common { destination: NodeId::new(1), flags: Flags::LAST_HOP, path: 77, ..Common::default() };
+        let slow = Some(LinkPacket { common, word });
         assert_eq!(controller.report(Nanos::new(0), &active(7), &mut Ways(9)), None);
         // A repeated report of a link counts once.
         assert_eq!(controller.report(Nanos::new(50), &active(7), &mut Ways(9)), None);
@@ -132,10 +147,8 @@ mod tests {
         assert_eq!(controller.report(Nanos::new(400), &active(9), &mut Ways(9)), slow, "no way round it");
         assert_eq!(controller.report(Nanos::new(800), &active(7), &mut StaticRouting), slow);
         assert_eq!(controller.actions(), (4, 3));
-        assert_eq!(
-            controller.report(Nanos::new(800), &Word::Slow { receiver: NodeId::new(2) }, &mut Ways(9)),
-            None
-        );
+        let other = LinkPacket { common, word };
+        assert_eq!(controller.report(Nanos::new(800), &other, &mut Ways(9)), None);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Flow control of a sender: rate and priority towards each receiver. Rates are lowered when links are congested, and
 //! raised when delays are short again.
 //!
+//! A sender with several path identifiers towards the receiver avoids the path of a congested link first, and lowers its rate only if the
+//! link is the last hop or the other paths are congested, too ([`PathSet::avoid`]).
+//!
 //! # Increase of a rate
 //!
 //! Source 002 (docs/protocol.md 12) checks the controlled list at a fixed interval, compares the wait with 1.25 x the mean of the last
@@ -16,6 +19,7 @@
 //!   with proportionally smaller steps.
 
 use super::{Limits, LinkLoad, LinkPacket, Word};
+use crate::spray::PathSet;
 use crate::time::Nanos;
 use alloc::boxed::Box;
 use fpga_firmware::ids::{Incarnation, NodeId};
@@ -163,6 +167,15 @@ impl RateView {
     }
 }
 
+/// Path identifiers of a sender towards one receiver.
+#[derive(Debug)]
+pub struct Paths<'a> {
+    /// Identifiers.
+    pub set: &'a mut PathSet,
+    /// Mean round trip, if it is known.
+    pub trip: Option<Nanos>,
+}
+
 /// Flow control; see [the module](self).
 #[derive(Clone, Debug)]
 pub struct FlowControl {
@@ -177,6 +190,7 @@ pub struct FlowControl {
     lowered: u64,
     raised: u64,
     inquiries: u64,
+    avoided: u64,
 }
 
 impl FlowControl {
@@ -194,6 +208,7 @@ impl FlowControl {
             lowered: 0,
             raised: 0,
             inquiries: 0,
+            avoided: 0,
         }
     }
 
@@ -258,6 +273,12 @@ impl FlowControl {
         (self.lowered, self.raised, self.inquiries)
     }
 
+    /// Returns the number of reports after which the sender avoided a path instead of lowering its rate.
+    #[must_use]
+    pub const fn avoided(&self) -> u64 {
+        self.avoided
+    }
+
     /// Returns the time at which a packet for `node` may be sent; `None`: now, and before those to controlled
     /// receivers.
     #[must_use]
@@ -302,13 +323,13 @@ impl FlowControl {
         }
     }
 
-    fn queue_feedback(&mut self, to: NodeId, word: Word) {
+    fn queue_feedback(&mut self, to: NodeId, path: u8, word: Word) {
         let common = Common {
             source: self.node,
             destination: to,
             incarnation: self.incarnation,
             flags: Flags::NONE,
-            path: 0,
+            path,
         };
         // Without a free slot the packet is dropped, as if lost in the network.
         if let Some(place) = self.words.iter_mut().find(|place| place.is_none()) {
@@ -316,8 +337,8 @@ impl FlowControl {
         }
     }
 
-    /// Sends an inquiry to the links on the path after many late packets to `node`, once per round trip.
-    pub fn inquire(&mut self, now: Nanos, node: NodeId) {
+    /// Sends an inquiry to the links of the path with identifier `path` after many late packets to `node`, once per round trip.
+    pub fn inquire(&mut self, now: Nanos, node: NodeId, path: u8) {
         let span = self.config.round_trip;
         let Some(receiver) = self.find_or_insert(now, node) else { return };
         if receiver.inquiry != 0 && receiver.asked.saturating_add(span) > now {
@@ -328,7 +349,7 @@ impl FlowControl {
         receiver.found = [None; LINKS];
         let number = receiver.inquiry;
         self.inquiries += 1;
-        self.queue_feedback(node, Word::Inquiry { number });
+        self.queue_feedback(node, path, Word::Inquiry { number });
     }
 
     /// Halves the rate towards `node`, once per round trip, and adds it to the controlled list.
@@ -349,17 +370,38 @@ impl FlowControl {
         self.walk = self.walk.min(now.saturating_add(walk));
     }
 
-    /// Processes a feedback packet for this node.
-    pub fn handle(&mut self, now: Nanos, packet: &LinkPacket) {
+    /// Processes a feedback packet for this node. A sender with several path identifiers towards the receiver (`paths`) avoids the packet's
+    /// path and keeps its rate, unless the link is the last hop or the other paths are congested, too.
+    pub fn handle(&mut self, now: Nanos, packet: &LinkPacket, paths: Option<Paths<'_>>) {
         match packet.word {
-            Word::Slow { receiver } => self.lower_rate(now, receiver),
-            Word::Passive { number, receiver, state } => self.passive(now, number, receiver, state),
+            Word::Slow { receiver } => {
+                if !self.avoid(now, &packet.common, paths) {
+                    self.lower_rate(now, receiver);
+                }
+            }
+            Word::Passive { number, receiver, state } => {
+                self.passive(now, &packet.common, (number, receiver, state), paths);
+            }
             // Only hops answer an inquiry.
             Word::Inquiry { .. } | Word::Active { .. } => {}
         }
     }
 
-    fn passive(&mut self, now: Nanos, number: u32, node: NodeId, state: LinkLoad) {
+    /// Avoids the path that a packet reports. Returns whether there is another one.
+    fn avoid(&mut self, now: Nanos, common: &Common, paths: Option<Paths<'_>>) -> bool {
+        let Some(Paths { set, trip }) = paths else { return false };
+        let avoided = !common.flags.contains(Flags::LAST_HOP) && set.avoid(now, common.path, trip);
+        self.avoided += u64::from(avoided);
+        avoided
+    }
+
+    fn passive(
+        &mut self,
+        now: Nanos,
+        common: &Common,
+        (number, node, state): (u32, NodeId, LinkLoad),
+        paths: Option<Paths<'_>>,
+    ) {
         let FlowConfig { limits, links, controller, .. } = self.config;
         let Some(receiver) = self.of(node).filter(|receiver| receiver.inquiry == number) else { return };
         if !limits.are_exceeded_by(&state) {
@@ -371,9 +413,15 @@ impl FlowControl {
             *place = Some(state.link);
         }
         let congested = receiver.found.iter().flatten().count();
+        let chooses = paths.as_ref().is_some_and(|paths| paths.set.count() > 1);
+        if self.avoid(now, common, paths) {
+            return;
+        }
         match controller {
-            Some(controller) if congested <= fpga_registers::cast::index(links) => {
-                self.queue_feedback(controller, Word::Active { sender: self.node, receiver: node, state });
+            // A sender that can choose its path has found no other one.
+            Some(controller) if !chooses && congested <= fpga_registers::cast::index(links) => {
+                let word = Word::Active { sender: self.node, receiver: node, state };
+                self.queue_feedback(controller, common.path, word);
             }
             // No controller can find another path.
             _ => self.lower_rate(now, node),
@@ -436,7 +484,7 @@ mod tests {
 
     fn told(flow: &mut FlowControl, now: Nanos, word: Word) {
         let common = Common { source: TO, destination: NodeId::new(1), ..Common::default() };
-        flow.handle(now, &LinkPacket { common, word });
+        flow.handle(now, &LinkPacket { common, word }, None);
     }
 
     fn bad(link: u32) -> LinkLoad {
@@ -518,7 +566,7 @@ mod tests {
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         assert_eq!(flow.rate(TO), FULL / 2);
         assert_eq!(walks(&mut flow, &[None, None]), [512, 512]);
-        flow.inquire(Nanos::new(5000), NodeId::new(7));
+        flow.inquire(Nanos::new(5000), NodeId::new(7), 0);
         assert_eq!(flow.poll_feedback().map(|packet| packet.common.destination), Some(NodeId::new(7)));
     }
 
@@ -527,8 +575,8 @@ mod tests {
         let controller = NodeId::new(33);
         let mut flow = flow(Some(controller));
         let passive = |number, state| Word::Passive { number, receiver: TO, state };
-        flow.inquire(Nanos::new(10), TO);
-        flow.inquire(Nanos::new(500), TO);
+        flow.inquire(Nanos::new(10), TO, 0);
+        flow.inquire(Nanos::new(500), TO, 0);
         let inquiry = flow.poll_feedback().unwrap();
         assert_eq!((inquiry.word, inquiry.common.destination), (Word::Inquiry { number: 1 }, TO));
         assert_eq!(flow.poll_feedback(), None, "one in a round trip");
@@ -554,9 +602,58 @@ mod tests {
         assert_eq!((flow.poll_feedback(), flow.rate(TO)), (None, FULL / 2));
         // Without a controller no other path can be found.
         let mut alone = self::flow(None);
-        alone.inquire(Nanos::new(10), TO);
+        alone.inquire(Nanos::new(10), TO, 0);
         told(&mut alone, Nanos::new(20), passive(1, bad(6)));
         assert_eq!(alone.rate(TO), FULL / 2);
+    }
+
+    /// Reports of a network with four routes, of which one is congested, and of a link that all routes use.
+    #[test]
+    fn flow_several_paths_congested_one_is_avoided_before_rate_is_lowered() {
+        let mut set = PathSet::new(8, 0);
+        let mut flow = flow(Some(NodeId::new(33)));
+        let mut tell = |flow: &mut FlowControl, now, path, flags, word| {
+            let common = Common { source: TO, destination: NodeId::new(1), path, flags, ..Common::default() };
+            let paths = Some(Paths { set: &mut set, trip: Some(ROUND_TRIP) });
+            flow.handle(Nanos::new(now), &LinkPacket { common, word }, paths);
+            (flow.rate(TO), set.evicted())
+        };
+        let slow = Word::Slow { receiver: TO };
+        assert_eq!(tell(&mut flow, 1, 2, Flags::NONE, slow), (FULL, 1));
+        assert_eq!(tell(&mut flow, 2, 2, Flags::NONE, slow), (FULL, 1), "sent before");
+        // The inquiry has the path of the late packet. Its answers need no controller.
+        flow.inquire(Nanos::new(3), TO, 5);
+        assert_eq!(flow.poll_feedback().map(|packet| packet.common.path), Some(5));
+        let passive = |state| Word::Passive { number: 1, receiver: TO, state };
+        let good = LinkLoad { link: 6, rate: 1000, queue: 10 };
+        assert_eq!(tell(&mut flow, 4, 5, Flags::NONE, passive(good)), (FULL, 1));
+        assert_eq!(tell(&mut flow, 5, 5, Flags::NONE, passive(bad(6))), (FULL, 2));
+        assert_eq!((flow.poll_feedback(), flow.avoided()), (None, 3));
+        // No path avoids the link of the receiver.
+        assert_eq!(tell(&mut flow, 6, 5, Flags::LAST_HOP, passive(bad(7))), (FULL / 2, 2));
+        assert_eq!(tell(&mut flow, 2000, 6, Flags::LAST_HOP, slow), (FULL / 4, 2));
+        // Reports about more than half of the paths.
+        for (path, evicted) in [(0, 3), (1, 4)] {
+            assert_eq!(tell(&mut flow, 4000, path, Flags::NONE, slow), (FULL / 4, evicted));
+        }
+        assert_eq!(tell(&mut flow, 4000, 3, Flags::NONE, slow), (FULL / 8, 4));
+        assert_eq!(tell(&mut flow, 6000, 3, Flags::NONE, slow), (FULL / 16, 4));
+        assert_eq!((flow.poll_feedback(), flow.changes().0, flow.avoided()), (None, 4, 5));
+    }
+
+    /// With one identifier, the report to the controller has the path of the answer.
+    #[test]
+    fn flow_one_path_reports_it_to_controller() {
+        let mut set = PathSet::new(1, 0);
+        let mut flow = flow(Some(NodeId::new(33)));
+        flow.inquire(Nanos::new(3), TO, 9);
+        let inquiry = flow.poll_feedback().unwrap();
+        let word = Word::Passive { number: 1, receiver: TO, state: bad(6) };
+        let common = Common { path: inquiry.common.path, ..Common::default() };
+        flow.handle(Nanos::new(5), &LinkPacket { common, word }, Some(Paths { set: &mut set, trip: None }));
+        let report = flow.poll_feedback().unwrap();
+        assert_eq!((report.common.destination, report.common.path), (NodeId::new(33), 9));
+        assert_eq!((flow.rate(TO), flow.avoided()), (FULL, 0));
     }
 
     /// Tables are bounded: a receiver without a slot is not controlled, and takes no slot of another receiver.
@@ -566,7 +663,7 @@ mod tests {
         told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
         for node in 10..1000 {
             flow.sample(Nanos::ZERO, NodeId::new(node), ROUND_TRIP);
-            flow.inquire(Nanos::new(5), NodeId::new(node));
+            flow.inquire(Nanos::new(5), NodeId::new(node), 0);
         }
         assert_eq!(flow.rate(TO), FULL / 2);
         let words = core::iter::from_fn(|| flow.poll_feedback()).count();

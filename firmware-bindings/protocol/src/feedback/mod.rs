@@ -3,15 +3,15 @@
 //! ```text
 //! sender --inquiry--> hop --inquiry--> hop --> receiver      sent when many packets are late
 //!    ^---passive-------/                \--active--> controller
-//!    ^------------------slow-------------------------/         or another path, without a message
+//!    ^------------------slow-------------------------/         or another route, without a message
 //! ```
 //!
 //! | Module | Role |
 //! |---|---|
 //! | [`congestion`] | window of a sender towards each destination, by round trips and losses: needs no hops |
 //! | [`hop`] | switch port: answers inquiries, and sends a report when its queue or rate exceeds the limits |
-//! | [`controller`] | receives reports, reroutes packets around a link or requests the sender to slow down |
-//! | [`flow`] | rate and priority of a sender towards each receiver, and the increase of lowered rates |
+//! | [`controller`] | receives reports, reroutes packets around a link or requests the sender to avoid the path or to slow down |
+//! | [`flow`] | paths that a sender avoids, its rate and priority towards each receiver, and the increase of lowered rates |
 //!
 //! Correctness does not depend on this module. Every feedback packet may be lost, duplicated or late [E2-8], and hops
 //! without feedback are treated as unknown.

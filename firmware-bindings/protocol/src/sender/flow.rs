@@ -6,14 +6,14 @@
 use alloc::boxed::Box;
 
 use fpga_firmware::event::Event;
-use fpga_firmware::ids::{NodeId, TransferId};
-use fpga_firmware::wire::{CRC_LENGTH, Common, DATA_HEADER_LENGTH, START_HEADER_LENGTH};
+use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
+use fpga_firmware::wire::{CRC_LENGTH, DATA_HEADER_LENGTH, START_HEADER_LENGTH};
 use fpga_registers::CardAddr;
 use fpga_registers::cast::index;
 
 use super::{Notify, Ops, SendTicket, Sender, Transmit, TransmitKind};
 use crate::feedback::LinkPacket;
-use crate::feedback::flow::{FULL, FlowConfig, FlowControl};
+use crate::feedback::flow::{FULL, FlowConfig, FlowControl, Paths};
 use crate::op_table::OpState;
 use crate::time::Nanos;
 
@@ -56,15 +56,20 @@ impl Sender {
 
     /// Handles a link packet for this node.
     pub fn handle_link_packet(&mut self, now: Nanos, packet: &LinkPacket) {
+        let destination = packet.word.receiver().and_then(|node| self.destinations.find(node));
         if let Some(pacing) = &mut self.pacing {
-            pacing.flow.handle(now, packet);
+            let paths = destination.and_then(|slot| {
+                let trip = self.destinations.get(slot).trip.known_mean();
+                self.routes.set_mut(slot).map(|set| Paths { set, trip })
+            });
+            pacing.flow.handle(now, packet, paths);
         }
     }
 
     /// Handles the NI's event about a link packet; returns whether it was one.
     pub(super) fn handle_link_event(&mut self, now: Nanos, event: &Event) -> bool {
-        let Some(word) = event.link_feedback() else { return false };
-        self.handle_link_packet(now, &LinkPacket { common: Common::default(), word });
+        let Some(packet) = event.link_packet() else { return false };
+        self.handle_link_packet(now, &packet);
         true
     }
 
@@ -115,8 +120,8 @@ impl Sender {
         pacing.flow.sent(now, transmit.node, headers + u64::from(transmit.payload_length));
     }
 
-    /// Records a packet whose answer is late. More than [`LATE_PACKETS`] in one round trip cause an inquiry.
-    pub(super) fn note_late(&mut self, now: Nanos, destination: u32) {
+    /// Records a packet whose answer is late. More than [`LATE_PACKETS`] in one round trip cause an inquiry on the path of the last one.
+    pub(super) fn note_late(&mut self, now: Nanos, destination: u32, op: OpNumber) {
         let Some(pacing) = &mut self.pacing else { return };
         let record = self.destinations.get(destination);
         let Some((late, end)) = pacing.late.get_mut(index(destination)) else { return };
@@ -127,7 +132,7 @@ impl Sender {
         }
         *late = late.saturating_add(1);
         if *late > LATE_PACKETS {
-            pacing.flow.inquire(now, record.node);
+            pacing.flow.inquire(now, record.node, self.routes.last(op));
         }
     }
 

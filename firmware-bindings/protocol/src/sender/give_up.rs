@@ -51,7 +51,7 @@ impl Sender {
                 self.ops.extend(op.number, deadline);
                 continue;
             } else if self.outwait_silence(now, destination, &op) {
-                self.note_late(now, destination);
+                self.note_late(now, destination, op.number);
             } else if self.waits_for_start(&op) {
                 self.counters.deferred += 1;
                 self.defer(now, &op);
@@ -59,7 +59,7 @@ impl Sender {
                 self.counters.timeouts += 1;
                 self.untrack(destination, op.number);
                 self.ops.resend(op.number, true);
-                self.note_late(now, destination);
+                self.note_late(now, destination, op.number);
                 self.destinations.control(destination, |config, window| {
                     window.note_lost(1);
                     window.note_timeout(config, now);

@@ -227,7 +227,7 @@ impl Sender {
             self.untrack(destination, op.number);
             self.ops.resend(op.number, false);
             self.counters.overtaken += 1;
-            self.note_late(now, destination);
+            self.note_late(now, destination, op.number);
             self.destinations.control(destination, |_, window| window.note_lost(1));
         }
         self.destinations.get_mut(destination).lost_at = lost_at;

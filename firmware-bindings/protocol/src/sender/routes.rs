@@ -4,6 +4,7 @@
 
 use alloc::boxed::Box;
 
+use fpga_firmware::ids::OpNumber;
 use fpga_registers::cast::index;
 
 use super::types::{Answer, Ops};
@@ -31,6 +32,16 @@ impl Routes {
             sets: alloc::vec![set; index(config.destinations)].into_boxed_slice(),
             last: alloc::vec![0; index(config.op_entries)].into_boxed_slice(),
         }
+    }
+
+    /// Returns the identifiers towards a destination.
+    pub(super) fn set_mut(&mut self, destination: u32) -> Option<&mut PathSet> {
+        self.sets.get_mut(index(destination))
+    }
+
+    /// Returns the identifier of the last transmission of a packet.
+    pub(super) fn last(&self, op: OpNumber) -> u8 {
+        self.last.get(usize::from(op.slot())).copied().unwrap_or(0)
     }
 }
 

@@ -35,7 +35,7 @@ impl From<HopSupport> for HopFeedback {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Link feedback")]
 pub struct FeedbackArgs {
-    /// Lower the rate to a receiver behind congested links, and raise it again
+    /// Avoid congested links by other path identifiers, or lower the rate to the receiver behind them and raise it again
     #[arg(long)]
     pub link_feedback: bool,
     /// Node to which congested links are reported [default: none, rates are lowered at once]

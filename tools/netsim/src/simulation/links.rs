@@ -89,7 +89,8 @@ impl Simulation {
         let Some(hop) = feedback.hops.get_mut(port as usize) else { return true };
         let queue = self.network.filled(port, self.now).min(LINK_WHOLE);
         let state = LinkLoad { link: port, rate: self.network.rate(port).min(LINK_WHOLE), queue };
-        let Common { source, destination, .. } = header.common();
+        let Common { source, destination, path, .. } = header.common();
+        let last_hop = self.network.ends_at_host(port);
         let word = match header {
             Header::Link(LinkPacket { word: Word::Inquiry { number }, .. }) => {
                 let word = hop.inquiry(now, &feedback.config, state, number, destination);
@@ -108,21 +109,22 @@ impl Simulation {
                 &mut feedback.words.active
             };
             *count += 1;
-            self.send_feedback_at(vertex, destination, to, word);
+            let common = Common {
+                source: destination,
+                destination: to,
+                incarnation: incarnation_of(destination.get().wrapping_sub(1)),
+                flags: if last_hop { Flags::LAST_HOP } else { Flags::NONE },
+                path,
+            };
+            self.send_feedback_at(vertex, LinkPacket { common, word });
         }
         true
     }
 
     /// Sends a hop's message from `vertex`.
-    fn send_feedback_at(&mut self, vertex: u32, of: NodeId, to: NodeId, word: Word) {
-        let common = Common {
-            source: of,
-            destination: to,
-            incarnation: incarnation_of(of.get().wrapping_sub(1)),
-            flags: Flags::NONE,
-            path: 0,
-        };
-        let header = Header::Link(LinkPacket { common, word });
+    fn send_feedback_at(&mut self, vertex: u32, packet: LinkPacket) {
+        let to = packet.common.destination;
+        let header = Header::Link(packet);
         let length = u32::try_from(header.length()).unwrap_or(0);
         let packet = Packet::new(header, 0, length, NONE);
         let now = self.nanos();
@@ -151,14 +153,8 @@ impl Simulation {
             return false;
         }
         let mut ways = FixedRoutes { network: &mut self.network, now: self.now };
-        if let Some((to, word)) = feedback.controller.report(now, &packet.word, &mut ways) {
-            let common = Common {
-                source: node_of(host),
-                destination: to,
-                incarnation: incarnation_of(host),
-                flags: Flags::NONE,
-                path: 0,
-            };
+        if let Some(LinkPacket { common, word }) = feedback.controller.report(now, packet, &mut ways) {
+            let common = Common { source: node_of(host), incarnation: incarnation_of(host), ..common };
             self.inject(host, Header::Link(LinkPacket { common, word }), 0, NONE);
         }
         true

@@ -6,7 +6,7 @@
 use super::settings::Settings;
 use fpga_firmware::generated::counters;
 use fpga_firmware::ids::{Incarnation, NodeId};
-use fpga_firmware::wire::{Common, Flags, LinkFeedback, LinkPacket};
+use fpga_firmware::wire::{Common, LinkFeedback, LinkPacket};
 use fpga_protocol::feedback::controller::{Controller, ControllerConfig, StaticRouting};
 use fpga_protocol::time::Nanos;
 
@@ -86,15 +86,10 @@ impl LinkUnit {
             return None;
         }
         *count = count.wrapping_add(1);
-        let (to, word) = self.controller.as_mut()?.report(now, &packet.word, &mut StaticRouting)?;
+        let LinkPacket { common, word } =
+            self.controller.as_mut()?.report(now, packet, &mut StaticRouting)?;
         self.counts.note_sent(&word);
-        let common = Common {
-            source: NodeId::new(settings.node_id),
-            destination: to,
-            incarnation: Incarnation::new(settings.incarnation),
-            flags: Flags::NONE,
-            path: 0,
-        };
-        Some(LinkPacket { common, word })
+        let (source, incarnation) = (NodeId::new(settings.node_id), Incarnation::new(settings.incarnation));
+        Some(LinkPacket { common: Common { source, incarnation, ..common }, word })
     }
 }

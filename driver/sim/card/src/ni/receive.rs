@@ -164,7 +164,7 @@ impl Ni {
             node.handle_link_packet(self.now, packet);
         }
         if self.exchange.windows_may_hold().0
-            && let Some(event) = Event::of_link(&packet.word)
+            && let Some(event) = Event::of_link(packet)
         {
             // Any node may send such packets: they get the share of events that may be dropped.
             if self.events.has_table_credit() {

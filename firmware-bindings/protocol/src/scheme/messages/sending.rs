@@ -714,7 +714,8 @@ impl<R: MessageScheme> SchemeSender for Sender<R> {
         if let (Header::Link(packet), Some(flow)) = (header, &mut self.flow)
             && packet.common.destination == self.config.node
         {
-            flow.handle(now, packet);
+            let paths = packet.word.receiver().and_then(|node| self.paths.routes_to(node));
+            flow.handle(now, packet, paths);
         }
     }
 

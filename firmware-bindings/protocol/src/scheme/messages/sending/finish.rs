@@ -275,7 +275,7 @@ impl<R: MessageScheme> Sender<R> {
                 if context.end.take_inquiry()
                     && let Some(flow) = &mut self.flow
                 {
-                    flow.inquire(now, context.node);
+                    flow.inquire(now, context.node, self.paths.late_route(context.path));
                 }
             }
             _ => {}

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use fpga_firmware::ids::NodeId;
 
 use crate::feedback::congestion::{CongestionConfig, CongestionWindow, Permit};
+use crate::feedback::flow;
 use crate::sender::RoundTrip;
 use crate::spray::PathSet;
 use crate::time::Nanos;
@@ -173,6 +174,17 @@ impl Paths {
         if let Some(Path { trip, routes, .. }) = self.records.get_mut(index(path)) {
             routes.note_answer(now, route, marked, delay, trip.known_mean());
         }
+    }
+
+    /// Returns the path identifiers towards a node, if messages were sent to it.
+    pub(super) fn routes_to(&mut self, node: NodeId) -> Option<flow::Paths<'_>> {
+        let Path { trip, routes, .. } = self.records.iter_mut().find(|path| path.node == node)?;
+        Some(flow::Paths { trip: trip.known_mean(), set: routes })
+    }
+
+    /// Returns the path identifier of an inquiry after late packets.
+    pub(super) fn late_route(&self, path: u32) -> u8 {
+        self.records.get(index(path)).map_or(0, |path| path.routes.unanswered())
     }
 
     /// Adds a sample. Returns whether it is the first.
