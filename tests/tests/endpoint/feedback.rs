@@ -4,7 +4,7 @@ use fpga_diag::inspect::Inspect as _;
 use fpga_diag::inspect::{FULL_RATE, RateView};
 use fpga_netmodel::{BitRate, Rate};
 use fpga_rdma::LinkFeedback;
-use fpga_sim::{HopFeedback, SimHop, SimNetwork};
+use fpga_sim::{HopFeedback, HopRoute, SimHop, SimNetwork};
 
 use super::*;
 
@@ -152,6 +152,89 @@ fn feedback_links_above_threshold_lower_rate_without_controller() {
         assert_eq!(unreported > 0, links > 2, "{links} links: {sender:?}");
         let (lowered, _, inquiries) = net.end(0).sender().unwrap().flow().unwrap().changes();
         assert!(lowered > 0 && inquiries > 0, "{lowered}, {inquiries}");
+    }
+}
+
+/// Result of a transfer of [`LENGTH`] bytes over two routes, of which the second is slower.
+#[derive(Debug)]
+struct TwoRoutes {
+    /// Virtual time until the completion.
+    time: Nanos,
+    /// Lowest rate towards the receiver.
+    lowest: u32,
+    /// Frames on the slow route.
+    slow_frames: u64,
+    /// Requests of the controller and answers of hops that the sender received.
+    reports: u32,
+    /// Reports after which the sender of the host avoided a path.
+    avoided: u64,
+}
+
+/// Runs one transfer with 64 path identifiers over routes of 40 Gbit/s and `gbps`. `last_hop`: the slow link claims that no path avoids it, so
+/// that the sender can only lower its rate.
+fn two_routes(scheme: Scheme, controller: bool, gbps: u64, last_hop: bool) -> TwoRoutes {
+    let route = |number: u8, gbps| {
+        let hop = hop(number.into(), gbps, Nanos::from_micros(60)).line(BitRate::from_gbps(40));
+        let hop = hop.route(HopRoute { number, of: 2 });
+        if controller { hop.controller(CONTROLLER) } else { hop }
+    };
+    let mut slow = route(1, gbps);
+    slow.last_hop = last_hop;
+    let network = SimNetwork::builder().hop(route(0, 40)).hop(slow);
+    let mut feedback = LinkFeedback::default();
+    feedback.controller = controller.then_some(CONTROLLER);
+    let mut net = Testbed::joined(3, &CardDescription::default(), network, |mut options| {
+        (options.scheme, options.paths) = (scheme, 64);
+        options.round_trip = ROUND_TRIP.into();
+        options.link_feedback = Some(feedback);
+        options
+    });
+    let region = net.end(1).open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
+    let data = bytes(7, LENGTH);
+    net.put(0, SOURCE, &data);
+    let start = net.network.now();
+    net.send(0, SOURCE, &region, 0, LENGTH as u64);
+    let (mut lowest, mut number) = (FULL_RATE, 0);
+    run_until_complete(&mut net, |net| {
+        number += 1;
+        if number % 64 == 0 {
+            lowest = lowest.min(rate(net, scheme, RECEIVER));
+        }
+    });
+    let time = net.network.now().saturating_sub(start);
+    assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
+    net.settle();
+    assert!(net.get(1, TARGET, LENGTH) == data, "{scheme}: different data");
+    net.assert_clean();
+    let slow_frames = net.network.hop_counters(1).unwrap().frames;
+    let counters = net.end(0).tables().counters().unwrap();
+    let reports = counters.link_slow_received + counters.link_passive_received;
+    let avoided = net.end(0).sender().and_then(|sender| sender.flow()).map_or(0, |flow| flow.avoided());
+    TwoRoutes { time, lowest, slow_frames, reports, avoided }
+}
+
+/// A sender with several path identifiers avoids the congested route instead of lowering its rate: after LINK_SLOW of the controller, or after
+/// the answer to its own inquiry. `ratio`: how many times as long the transfer takes if it lowers its rate.
+#[test]
+fn feedback_congested_route_is_avoided_before_rate_is_lowered() {
+    for (scheme, controller, gbps, ratio) in [
+        (Scheme::Registry, true, 8, 10),
+        (Scheme::Registry, false, 4, 1),
+        (Scheme::AdaptiveWindow, true, 8, 5),
+        (Scheme::Selective, true, 8, 1),
+    ] {
+        let avoiding = two_routes(scheme, controller, gbps, false);
+        let slowing = two_routes(scheme, controller, gbps, true);
+        println!("{scheme}, controller {controller}: {avoiding:?}\n{slowing:?}");
+        assert!(avoiding.reports > 0 && slowing.reports > 0, "{scheme}: {avoiding:?}, {slowing:?}");
+        assert_eq!(avoiding.avoided > 0, scheme == Scheme::Registry, "{avoiding:?}");
+        assert_eq!(slowing.avoided, 0, "{slowing:?}");
+        assert!(avoiding.lowest >= FULL_RATE / 2 && slowing.lowest < FULL_RATE / 2, "{scheme}");
+        assert!(avoiding.time.get() * ratio < slowing.time.get(), "{scheme}: {avoiding:?}, {slowing:?}");
+        if controller {
+            // Half of the packets without any avoidance.
+            assert!(avoiding.slow_frames < 2048 / 4, "{scheme}: {avoiding:?}");
+        }
     }
 }
 

@@ -186,6 +186,35 @@ fn feedback_slow_link_reports_rate_and_is_avoided() {
     assert!(left > 0);
 }
 
+/// The rule of the cards: the controller changes no routes and answers each report with LINK_SLOW, switches hash path identifiers, and the
+/// senders choose other identifiers. With one identifier they can only lower their rates. A slow link on the route of two pairs.
+#[test]
+fn feedback_path_identifiers_avoid_slow_link_without_central_routes() {
+    let slow = |routing, paths, controller| {
+        let mut scenario = two_leaves(1 << 20).routing(routing).paths(paths);
+        scenario.slow = vec![SlowLink { from: 64, to: 72, number: Some(3), times: 4 }];
+        scenario.controller = controller;
+        let report = run(&scenario);
+        println!(
+            "{routing:?}, {paths} paths, controller {controller:?}: {} {:?}",
+            ended(&report),
+            report.links
+        );
+        report
+    };
+    let kept = slow(Routing::Fixed, 1, None);
+    let rerouted = slow(Routing::Fixed, 1, Some(7));
+    let one = slow(Routing::Ecmp, 1, Some(7));
+    slow(Routing::Ecmp, 1, None);
+    slow(Routing::Ecmp, 64, None);
+    let many = slow(Routing::Ecmp, 64, Some(7));
+    assert!(rerouted.links.rerouted > 0 && one.links.lowered > 0, "{:?}, {:?}", rerouted.links, one.links);
+    assert!(many.links.slowed > 0, "{:?}", many.links);
+    assert_eq!((many.links.rerouted, many.links.lowered), (0, 0), "{:?}", many.links);
+    let [kept, rerouted, many] = [&kept, &rerouted, &many].map(|report| ended(report).get());
+    assert!(many * 4 < kept && many <= rerouted, "{many}, {kept}, {rerouted}");
+}
+
 /// Late packets make their sender send an inquiry, and every link on the route answers.
 #[test]
 fn feedback_late_packets_cause_inquiry_and_answers() {
