@@ -18,14 +18,8 @@ fn verilator_has_no_warnings() {
     if Command::new("verilator").arg("--version").output().is_err() {
         return skipped_without("verilator", "verilator");
     }
-<<<<<<< HEAD
-    // Modules that no other module contains yet are tops, too.
-    let arguments = ["--lint-only", "-Wall", "-Wno-MULTITOP"];
-    let output = Command::new("verilator").args(arguments).args(files()).output().unwrap();
-=======
     // Modules that no other one uses are tops.
     let options = ["--lint-only", "-Wall", "-Wno-MULTITOP"];
     let output = Command::new("verilator").args(options).args(files()).output().unwrap();
->>>>>>> 8b70c394 (rtl: receive frames into packet buffers and check their packets)
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
