@@ -577,7 +577,8 @@ module ni_receive #(
     wire is_range_valid = window_length != 0 && !(window_base > ~window_length);
     wire is_window = {16'd0, command_index} < 32'(MEMORY_WINDOWS);
     ni_access #(.MEMORY_WINDOWS(MEMORY_WINDOWS)) access (
-        .clk, .rst_n, .clear,
+        // CLEAR keeps memory windows (interface.md 10.7).
+        .clk, .rst_n, .clear(1'b0),
         .source(h_source), .key(h_key), .address(whole ? h_base : h_address), .length(whole ? h_segment_length : {16'd0, h_length}),
         .probe(state == COMMAND ? command_index[WINDOW_BITS-1:0] : hit ? e_window : '0), .probe_allows,
         .search((state == HIT_LATE && !is_late && agrees_hit && !has_bit) || (state == KINDS && !is_start && !is_trimmed)
