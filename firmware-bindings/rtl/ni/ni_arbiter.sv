@@ -1,8 +1,8 @@
 // Arbiter of streams: round robin, one word per grant.
 //
-// Protocol: valid and ready on all sides. A choice is kept until its word is taken, so that the output does not change while it waits.
-// `out_index` is the input that the word came from. Latency: none; the output is combinational. Reset: input 0 is next in turn. Order: that
-// of each input.
+// Protocol: valid and ready on all sides. A choice is kept until its word is taken or withdrawn (a reset of its source), so that the output
+// does not change while it waits. `out_index` is the input that the word came from. Latency: none; the output is combinational. Reset: input
+// 0 is next in turn. Order: that of each input.
 
 `timescale 1ns / 1ps
 
@@ -38,14 +38,20 @@ module ni_arbiter #(
             if (in_valid[input_number] && INDEX'(input_number) < turn) out_index = INDEX'(input_number);
         for (int input_number = COUNT - 1; input_number >= 0; input_number--)
             if (in_valid[input_number] && INDEX'(input_number) >= turn) out_index = INDEX'(input_number);
-        if (waiting) out_index = kept;
+        if (waiting && in_valid[kept]) out_index = kept;
+    end
+
+    // Blocks of their own: the ready signals depend on the output, the data does not depend on them.
+    always_comb begin
         in_ready = '0;
+        for (int input_number = 0; input_number < COUNT; input_number++)
+            if (INDEX'(input_number) == out_index) in_ready[input_number] = out_ready && in_valid[input_number];
+    end
+
+    always_comb begin
         out_data = '0;
         for (int input_number = 0; input_number < COUNT; input_number++)
-            if (INDEX'(input_number) == out_index) begin
-                in_ready[input_number] = out_ready && in_valid[input_number];
-                out_data = in_data[WIDTH*input_number+:WIDTH];
-            end
+            if (INDEX'(input_number) == out_index) out_data = in_data[WIDTH*input_number+:WIDTH];
     end
 
     always_ff @(posedge clk) begin

@@ -9,5 +9,6 @@ mod lint;
 mod packets;
 mod receive;
 mod registers;
+mod top;
 mod windows;
 mod write;
