@@ -12,3 +12,6 @@ mod registers;
 mod top;
 mod windows;
 mod write;
+
+/// The protocol engine's tests that run here, too, find their test bed at this name.
+use receive::common;

@@ -31,6 +31,8 @@ struct Transfer {
 struct Sender {
     node: u32,
     incarnation: u32,
+    /// Latest incarnation so far.
+    newest: u32,
     next: u32,
     live: VecDeque<Transfer>,
 }
@@ -56,6 +58,7 @@ impl Traffic {
             .map(|node| Sender {
                 node: node + 10,
                 incarnation: (u32::MAX - 2).wrapping_add(node),
+                newest: (u32::MAX - 2).wrapping_add(node),
                 // Ids wrap soon.
                 next: if node % 2 == 0 { 0xFFFF_FF00 + rng.next_u32() % 256 } else { node },
                 live: VecDeque::new(),
@@ -173,13 +176,16 @@ impl Traffic {
         }
     }
 
-    /// A sender starts again, mostly with a later incarnation.
+    /// A sender starts again, mostly with a later incarnation than ever before.
     fn restart(&mut self) {
         let index = self.pick(self.senders.len());
-        let step = if self.chance(85) { 1 + self.below32(3) } else { u32::MAX - self.below32(2) };
+        let step = if self.chance(90) { 1 + self.below32(3) } else { u32::MAX - self.below32(2) };
         let next = if self.chance(50) { 0 } else { 0xFFFF_FFF0 };
         let sender = &mut self.senders[index];
-        sender.incarnation = sender.incarnation.wrapping_add(step);
+        sender.incarnation = sender.newest.wrapping_add(step);
+        if step < 4 {
+            sender.newest = sender.incarnation;
+        }
         sender.live.clear();
         sender.next = next;
     }

@@ -1,0 +1,64 @@
+//! Directed sequences: all orders of the packets of a segment.
+
+use fpga_firmware::wire::DataHeader;
+use rand_core::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64;
+
+use super::common::{KEY, Shape};
+use super::lockstep::{Input, Lockstep, open_window};
+use super::{SMALL, Sizes};
+
+/// Visits every order of `items[from..]`.
+fn orders(items: &mut [u16], from: usize, visit: &mut impl FnMut(&[u16])) {
+    if from == items.len() {
+        visit(items);
+        return;
+    }
+    for at in from..items.len() {
+        items.swap(from, at);
+        orders(items, from + 1, visit);
+        items.swap(from, at);
+    }
+}
+
+/// Each order of six packets, as a transfer of its own: packets are lost and repeated on the way; then the sender repeats those without an
+/// acknowledgement, in the same order.
+#[test]
+fn all_orders_of_six_packets_with_losses_and_duplicates_match() {
+    let sizes = Sizes { ..SMALL };
+    let Some(program) = sizes.build() else { return };
+    let mut config = sizes.config();
+    config.packet_events = true;
+    for percent in [0, 100] {
+        let mut both = Lockstep::new(&program, config, 1 + percent, percent);
+        both.input(Input::Install { index: 0, window: open_window(0x1_0000, 0x10_0000, KEY) });
+        let mut rng = Pcg64::seed_from_u64(6);
+        let (mut transfer, mut now) = (u32::MAX - 300, 0);
+        orders(&mut [0, 1, 2, 3, 4, 5], 0, &mut |order| {
+            let shape = Shape { transfer, oldest_live: transfer, ..Shape::single(0, 6) };
+            let mut send = |number: u16, both: &mut Lockstep| {
+                let (header, payload): (DataHeader, _) = shape.packet(number);
+                let header = DataHeader {
+                    common: fpga_firmware::wire::Common { destination: config.node, ..header.common },
+                    ..header
+                };
+                now += 100;
+                both.input(Input::Packet { now, header, payload });
+            };
+            let mut lost = Vec::new();
+            for number in order {
+                match rng.next_u32() % 8 {
+                    0 => lost.push(*number),
+                    1 => (0..2).for_each(|_| send(*number, &mut both)),
+                    _ => send(*number, &mut both),
+                }
+            }
+            // The last one again: its transfer is complete, or it is a duplicate.
+            lost.push(order[5]);
+            lost.iter().for_each(|number| send(*number, &mut both));
+            transfer = transfer.wrapping_add(1);
+        });
+        both.sync();
+        assert_eq!(both.receiver.counters().notices, 720);
+    }
+}
