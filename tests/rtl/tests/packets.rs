@@ -75,7 +75,7 @@ impl Random {
     }
 
     /// A length of `1..=size`: often one at an edge.
-    fn length(&mut self, size: u64) -> u64 {
+    pub(crate) fn length(&mut self, size: u64) -> u64 {
         match self.within(0, 3) {
             0 => size,
             1 => self.within(1, size.min(9)),
@@ -86,7 +86,7 @@ impl Random {
 
     /// A range of `length` bytes in a transfer, with the number of the part and the count of parts: the two start or end together exactly
     /// if it is the first or the last part.
-    fn segment(&mut self, length: u64) -> (u64, u64, u64, u32, u32) {
+    pub(crate) fn segment(&mut self, length: u64) -> (u64, u64, u64, u32, u32) {
         let before = if self.one_in(2) { 0 } else { self.within(1, 1 << 40) };
         let after = if self.one_in(2) { 0 } else { self.within(1, 1 << 40) };
         let total = before + length + after;
@@ -341,15 +341,14 @@ impl Random {
         buffer
     }
 
-    /// Changes one field-sized part of a packet's body: to an edge value, by one, by one bit, or to a random value.
-    fn change(&mut self, body: &mut [u8]) {
+    /// Changes one field-sized part of `bytes`: to an edge value, by one, by one bit, or to a random value.
+    pub(crate) fn change(&mut self, bytes: &mut [u8]) {
         let size = usize::try_from(self.pick(&[1_u64, 2, 4, 8])).unwrap();
-        let end = body.len().min(88);
-        let at = usize::try_from(self.within(0, (end / size - 1) as u64)).unwrap() * size;
-        let field = &mut body[at..at + size];
-        let mut bytes = [0; 8];
-        bytes[..size].copy_from_slice(field);
-        let value = u64::from_le_bytes(bytes);
+        let at = usize::try_from(self.within(0, (bytes.len() / size - 1) as u64)).unwrap() * size;
+        let field = &mut bytes[at..at + size];
+        let mut value = [0; 8];
+        value[..size].copy_from_slice(field);
+        let value = u64::from_le_bytes(value);
         let value = match self.within(0, 6) {
             0 => 0,
             1 => u64::MAX,
@@ -392,7 +391,7 @@ impl Random {
             count => {
                 let body = packet.len() - 4;
                 for _ in 0..if count < 13 { 1 } else { 2 } {
-                    self.change(&mut packet[..body]);
+                    self.change(&mut packet[..body.min(88)]);
                 }
                 if self.one_in(12) {
                     packet[2] |= 0x20;

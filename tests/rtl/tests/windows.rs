@@ -13,10 +13,10 @@ const COMMIT_OFFSET: usize = 0x0fc0;
 /// Parameters of a build.
 #[derive(Clone, Copy)]
 struct Build {
-    bus: u64,
-    packet_log2: u64,
-    mask_bits: u64,
-    windows: u64,
+    bus: usize,
+    packet_log2: usize,
+    mask_bits: usize,
+    windows: usize,
 }
 
 impl Build {
@@ -27,10 +27,10 @@ impl Build {
             top: "ni_windows",
             files: &["ni_fifo.sv", "ni_windows.sv"],
             parameters: &[
-                ("BUS", bus),
-                ("PACKET_LOG2", packet_log2),
-                ("MASK_BITS", mask_bits),
-                ("WINDOWS", windows),
+                ("BUS", bus as u64),
+                ("PACKET_LOG2", packet_log2 as u64),
+                ("MASK_BITS", mask_bits as u64),
+                ("WINDOWS", windows as u64),
             ],
             driver: "windows.cpp",
         };
@@ -38,11 +38,11 @@ impl Build {
     }
 
     const fn width(self) -> usize {
-        self.bus as usize / 8
+        self.bus / 8
     }
 
     const fn payload(self) -> usize {
-        (self.mask_bits << self.packet_log2) as usize
+        self.mask_bits << self.packet_log2
     }
 
     const fn stride(self) -> usize {
@@ -136,7 +136,7 @@ impl Expected {
 
 /// Address of a burst: often near the commit word, or near the end of a part of the window.
 fn address(random: &mut Random, build: Build) -> usize {
-    let window = usize::try_from(random.within(0, build.windows - 1)).unwrap();
+    let window = usize::try_from(random.within(0, build.windows as u64 - 1)).unwrap();
     let near = random.pick(&[0, 2048, COMMIT_OFFSET, COMMIT_OFFSET, 0x1000, 0x1000 + build.payload()]);
     let offset = if random.one_in(2) {
         (near + usize::try_from(random.within(0, 128)).unwrap()).saturating_sub(64)
@@ -149,7 +149,7 @@ fn address(random: &mut Random, build: Build) -> usize {
 fn operations(build: Build, seed: u64, count: usize) -> Expected {
     let mut random = Random::new(seed);
     let size = u8::try_from(build.width().ilog2()).unwrap();
-    let total = build.stride() * usize::try_from(build.windows).unwrap();
+    let total = build.stride() * build.windows;
     let mut expected = Expected { build, bytes: vec![0; total], input: Vec::new(), records: Vec::new() };
     // Memory has random content at first.
     for start in (0..total).step_by(256 * build.width()) {
@@ -180,7 +180,7 @@ fn random_accesses_equal_an_array() {
     ] {
         let Some(program) = build.program() else { return };
         for (seed, pace) in [(1, "256"), (2, "100")] {
-            let expected = operations(build, u64::from(seed) + build.bus, 3000);
+            let expected = operations(build, u64::from(seed) + build.bus as u64, 3000);
             let output = run(start(&program, seed, &[&seed.to_string(), pace]).unwrap(), expected.input);
             let found = records(&output);
             for kind in ['K', 'R', 'T'] {
