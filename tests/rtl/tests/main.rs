@@ -10,6 +10,7 @@ mod packets;
 mod receive;
 mod registers;
 mod top;
+mod transmit;
 mod windows;
 mod write;
 
