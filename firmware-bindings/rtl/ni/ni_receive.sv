@@ -10,6 +10,8 @@
 // the cycle after the last beat. The other packets take as many cycles as they search: records of senders and transfers, escape slots,
 // tombstones and memory windows are searched one per cycle.
 //
+// One file, although it is long: the states share the selected records, and every table port is driven from several of them.
+//
 // Reset and the command CLEAR clear valid bits, counts and buffered answers; the memories keep their values, which nothing reads.
 //
 // Context of a packet, from bit 0: source, incarnation, transfer, segment (32 each), op number (32), try count (8), path (8), marked (1),

@@ -91,7 +91,8 @@ private:
     bool shown = false;
     std::deque<Write> writes;
     std::deque<Write> answered;
-    std::deque<unsigned> delays;
+    // Cycles in which the writes of `answered` get their responses.
+    std::deque<uint64_t> due;
     std::vector<uint8_t> beat_data;
     uint32_t slots = 0xFFFFFFFF;
     uint64_t notices = 0;
@@ -157,16 +158,12 @@ private:
         dut.write_done = 0;
         dut.write_error = random.chance(50);
         bool responded = false;
-        if (!answered.empty()) {
-            if (delays.front() == 0) {
-                const Write& done = answered.front();
-                const bool bad = done.address + done.length > bad_first && done.address <= bad_last;
-                dut.write_done = 1;
-                dut.write_error = bad;
-                responded = true;
-            } else {
-                delays.front()--;
-            }
+        if (!answered.empty() && due.front() <= cycles) {
+            const Write& done = answered.front();
+            const bool bad = done.address + done.length > bad_first && done.address <= bad_last;
+            dut.write_done = 1;
+            dut.write_error = bad;
+            responded = true;
         }
         dut.notice_slots = slots == 0xFFFFFFFF ? slots : (notices < slots ? static_cast<uint32_t>(slots - notices) : 0);
         dut.eval();
@@ -188,7 +185,7 @@ private:
         clock();
         if (responded) {
             answered.pop_front();
-            delays.pop_front();
+            due.pop_front();
         }
         if (taken) {
             packets.pop_front();
@@ -241,7 +238,7 @@ private:
                 write(&done.length, 2);
                 write(done.data.data(), done.length);
             }
-            delays.push_back(fixed == 100 ? 8 : random.next() % 20);
+            due.push_back(cycles + (fixed == 100 ? 8 : random.next() % 20));
             answered.push_back(done);
         }
     }

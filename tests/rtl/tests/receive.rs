@@ -15,6 +15,7 @@ mod directed;
 mod errata;
 mod faults;
 mod lockstep;
+mod netlist;
 mod traffic;
 #[path = "../../../firmware-bindings/protocol/tests/trimmed.rs"]
 mod trimmed;
@@ -68,7 +69,7 @@ const SMALL: Sizes = Sizes {
     sources: 4,
     transfers: 8,
     tombstones: 4,
-    nodes: 8,
+    nodes: 4,
 };
 
 const DEFAULT: Sizes = Sizes {
@@ -118,12 +119,8 @@ impl Sizes {
         config
     }
 
-    fn build(self) -> Option<PathBuf> {
-        self.build_files(self.name, FILES)
-    }
-
-    fn build_files(self, name: &str, files: &[&str]) -> Option<PathBuf> {
-        let parameters = [
+    fn parameters(self) -> [(&'static str, u64); 10] {
+        [
             ("BUS", self.bus),
             ("PACKET_LOG2", self.packet_log2.into()),
             ("MASK_BITS", self.mask_bits.into()),
@@ -134,7 +131,15 @@ impl Sizes {
             ("TRANSFERS", self.transfers.into()),
             ("TOMBSTONES", self.tombstones.into()),
             ("NODES", self.nodes.into()),
-        ];
+        ]
+    }
+
+    fn build(self) -> Option<PathBuf> {
+        self.build_files(self.name, FILES)
+    }
+
+    fn build_files(self, name: &str, files: &[&str]) -> Option<PathBuf> {
+        let parameters = self.parameters();
         let model = Model { name, top: "ni_receive", files, parameters: &parameters, driver: "receive.cpp" };
         model.build().unwrap()
     }
@@ -142,7 +147,7 @@ impl Sizes {
 
 /// Number of packets of the random tests.
 fn packets() -> u64 {
-    std::env::var("FPGA_RTL_PACKETS").map_or(20_000, |count| count.parse().unwrap())
+    std::env::var("FPGA_RTL_PACKETS").map_or(80_000, |count| count.parse().unwrap())
 }
 
 fn random(program: &Path, sizes: Sizes, packets: u64, seed: u32) {
@@ -177,11 +182,18 @@ fn random_small_tables_match() {
 #[test]
 fn random_default_sizes_match() {
     let Some(program) = DEFAULT.build() else { return };
-    random(&program, DEFAULT, packets() / 4, 2);
+    random(&program, DEFAULT, packets() / 8, 2);
 }
 
 #[test]
 fn random_wide_mask_and_bus_match() {
     let Some(program) = WIDE.build() else { return };
-    random(&program, WIDE, packets() / 4, 3);
+    random(&program, WIDE, packets() / 8, 3);
+}
+
+#[test]
+#[ignore = "long: 60 s: a million packets"]
+fn random_million_packets_match() {
+    let Some(program) = SMALL.build() else { return };
+    random(&program, SMALL, 1_000_000, 4);
 }

@@ -1,12 +1,11 @@
 //! Directed sequences: all orders of the packets of a segment.
 
-use fpga_firmware::wire::DataHeader;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
 use super::common::{KEY, Shape};
 use super::lockstep::{Input, Lockstep, open_window};
-use super::{SMALL, Sizes};
+use super::{DEFAULT, SMALL, Sizes, WIDE};
 
 /// Visits every order of `items[from..]`.
 fn orders(items: &mut [u16], from: usize, visit: &mut impl FnMut(&[u16])) {
@@ -37,11 +36,7 @@ fn all_orders_of_six_packets_with_losses_and_duplicates_match() {
         orders(&mut [0, 1, 2, 3, 4, 5], 0, &mut |order| {
             let shape = Shape { transfer, oldest_live: transfer, ..Shape::single(0, 6) };
             let mut send = |number: u16, both: &mut Lockstep| {
-                let (header, payload): (DataHeader, _) = shape.packet(number);
-                let header = DataHeader {
-                    common: fpga_firmware::wire::Common { destination: config.node, ..header.common },
-                    ..header
-                };
+                let (header, payload) = shape.packet(number);
                 now += 100;
                 both.input(Input::Packet { now, header, payload });
             };
@@ -60,5 +55,35 @@ fn all_orders_of_six_packets_with_losses_and_duplicates_match() {
         });
         both.sync();
         assert_eq!(both.receiver.counters().notices, 720);
+    }
+}
+
+/// Packets of registered segments take one cycle per beat of their payload, and four more.
+#[test]
+fn fast_path_takes_four_cycles_more_than_payload() {
+    for sizes in [SMALL, DEFAULT, WIDE] {
+        let Some(program) = sizes.build() else { return };
+        let config = sizes.config();
+        let size = 1u32 << sizes.packet_log2;
+        let mut cycles = Vec::new();
+        for packets in [10, 30] {
+            let mut both = Lockstep::new(&program, config, 1, 100);
+            both.input(Input::Install { index: 0, window: open_window(0x1_0000, 0x10_0000, KEY) });
+            let length = 32 * size;
+            let shape = Shape {
+                length,
+                transfer_length: length.into(),
+                log2: sizes.packet_log2,
+                ..Shape::single(0, 32)
+            };
+            for number in 0..=packets {
+                let (header, payload) = shape.packet(number);
+                both.input(Input::Packet { now: 100, header, payload });
+            }
+            both.sync();
+            cycles.push(both.cycles);
+        }
+        let beats = u64::from(size) * 8 / sizes.bus;
+        assert_eq!(cycles[1] - cycles[0], 20 * (beats + 4), "{}", sizes.name);
     }
 }

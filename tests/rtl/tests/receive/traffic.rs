@@ -350,7 +350,7 @@ impl Traffic {
     }
 
     fn corrupt_start(&mut self, header: &mut DataHeader) {
-        let (field, delta) = (self.below(6), 1 + self.below(100));
+        let (field, delta) = (self.below(7), 1 + self.below(100));
         let Some(start) = &mut header.start else { return };
         match field {
             0 => start.base = CardAddr::new(start.base.get() + delta),
@@ -358,7 +358,13 @@ impl Traffic {
             2 => start.packets = start.packets.wrapping_add(low16(low32(delta))),
             3 => start.transfer_base = CardAddr::new(start.transfer_base.get() - delta),
             4 => start.transfer_length += delta,
-            _ => start.transfer_length = u64::MAX - delta,
+            5 => start.transfer_length = u64::MAX - delta,
+            _ => {
+                // The segment begins before its transfer; both end at the same address.
+                let end = start.transfer_base.get().wrapping_add(start.transfer_length);
+                start.transfer_base = CardAddr::new(start.base.get() + delta);
+                start.transfer_length = end.wrapping_sub(start.transfer_base.get());
+            }
         }
     }
 }
