@@ -9,7 +9,7 @@
 
 module ni_card #(
     parameter int DATA_WIDTH = 256,
-    parameter int RAM_SIZE = 16777216,
+    parameter int RAM_SIZE = 33554432,
     parameter int NODE_ID = 1,
     parameter int CHANNELS = 4,
     parameter int PACKET_LOG2 = 9,

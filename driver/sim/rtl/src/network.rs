@@ -155,7 +155,9 @@ impl Network {
         }
         let known = destination.and_then(|node| self.nodes.get(&node).copied());
         for (number, port) in self.ports.iter_mut().enumerate() {
-            if Some(number) != from && known.is_none_or(|known| known == number) {
+            // A node reaches itself, too.
+            let is_way_back = Some(number) == from && source != destination;
+            if !is_way_back && known.is_none_or(|known| known == number) {
                 // A full link loses the frame, as a full queue of a switch does.
                 let _ = port.link.offer(now, frame.to_vec());
             }

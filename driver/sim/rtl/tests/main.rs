@@ -14,6 +14,7 @@ mod foreign;
 mod icarus;
 mod model;
 mod network;
+mod ni_cards;
 mod pair;
 mod record;
 mod simulator;
