@@ -1,8 +1,8 @@
 // Network interface: registry scheme, with the host as sender (README.md lists the modules).
 //
 // Ports:
-// * `s_axil_*`: AXI4-Lite slave, registers at their offsets in the user BAR. The address decoder of the user BAR sends the offsets of block
-//   cdma (0x1000 to 0x1fff) to the CDMA engine, all others here.
+// * `s_axil_*`: AXI4-Lite slave, registers at their offsets in the user BAR. The address decoder of the user BAR sends the offsets of the
+//   CDMA engine (CDMA_OFFSET, by default 0x1000 to 0x1fff) to it, all others here.
 // * `s_axi_*`: AXI4 slave, memory of the transmit windows, at card address WINDOW_BASE; the upper bits of addresses are ignored.
 // * `m_axi_*`: AXI4 write master to card memory (MEMORY_BASE, MEMORY_SIZE). It must not reach the transmit windows: a write of a peer
 //   that starts outside of card memory has to be answered with DECERR.
@@ -39,7 +39,9 @@ module fpga_ni #(
     // A multiple of the size of all transmit windows.
     parameter logic [63:0] WINDOW_BASE = 64'h10_0000_0000,
     parameter logic [63:0] MEMORY_BASE = 64'h0,
-    parameter logic [63:0] MEMORY_SIZE = 64'h4000_0000
+    parameter logic [63:0] MEMORY_SIZE = 64'h4000_0000,
+    // Offset of the CDMA engine's registers in the user BAR, for the block table.
+    parameter logic [31:0] CDMA_OFFSET = ni_pkg::BLOCK_OFFSET_CDMA
 ) (
     input  wire               clk,
     input  wire               rst_n,
@@ -166,7 +168,7 @@ module fpga_ni #(
     ni_registers #(
         .BUILD(BUILD), .NODE_ID(NODE_ID), .PACKET_LOG2(PACKET_LOG2), .MASK_BITS(MASK_BITS), .ENTRIES(ENTRIES), .ESCAPE_SLOTS(ESCAPE_SLOTS),
         .MEMORY_WINDOWS(MEMORY_WINDOWS), .WINDOWS(WINDOWS), .WINDOW_BASE(WINDOW_BASE), .MEMORY_BASE(MEMORY_BASE),
-        .MEMORY_SIZE(MEMORY_SIZE), .CAPABILITIES(CAPABILITIES)
+        .MEMORY_SIZE(MEMORY_SIZE), .CAPABILITIES(CAPABILITIES), .CDMA_OFFSET(CDMA_OFFSET)
     ) registers (
         .clk, .rst_n, .now,
         .s_axil_awaddr, .s_axil_awvalid, .s_axil_awready, .s_axil_wdata, .s_axil_wstrb, .s_axil_wvalid, .s_axil_wready, .s_axil_bresp,

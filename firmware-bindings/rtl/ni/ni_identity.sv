@@ -7,7 +7,9 @@
 
 module ni_identity #(
     parameter int BUILD = 1,
-    parameter int CAPABILITIES = 0
+    parameter int CAPABILITIES = 0,
+    // Offset of the CDMA engine's registers in the user BAR.
+    parameter logic [31:0] CDMA_OFFSET = ni_pkg::BLOCK_OFFSET_CDMA
 ) (
     input  wire  [11:2] register_offset,
     output logic [31:0] word
@@ -27,7 +29,7 @@ module ni_identity #(
     always_comb begin
         case (table_entry)
             8'd0: block_entry = {ni_pkg::BLOCK_SIZE_IDENTITY, ni_pkg::BLOCK_OFFSET_IDENTITY, ni_pkg::BLOCK_VERSION_IDENTITY, ni_pkg::BLOCK_TYPE_IDENTITY};
-            8'd1: block_entry = {ni_pkg::BLOCK_SIZE_CDMA, ni_pkg::BLOCK_OFFSET_CDMA, ni_pkg::BLOCK_VERSION_CDMA, ni_pkg::BLOCK_TYPE_CDMA};
+            8'd1: block_entry = {ni_pkg::BLOCK_SIZE_CDMA, CDMA_OFFSET, ni_pkg::BLOCK_VERSION_CDMA, ni_pkg::BLOCK_TYPE_CDMA};
             8'd2: block_entry = {ni_pkg::BLOCK_SIZE_NI, ni_pkg::BLOCK_OFFSET_NI, ni_pkg::BLOCK_VERSION_NI, ni_pkg::BLOCK_TYPE_NI};
             8'd3: block_entry = {ni_pkg::BLOCK_SIZE_COUNTERS, ni_pkg::BLOCK_OFFSET_COUNTERS, ni_pkg::BLOCK_VERSION_COUNTERS, ni_pkg::BLOCK_TYPE_COUNTERS};
             8'd4: block_entry = {ni_pkg::BLOCK_SIZE_REGISTRY, ni_pkg::BLOCK_OFFSET_REGISTRY, ni_pkg::BLOCK_VERSION_REGISTRY, ni_pkg::BLOCK_TYPE_REGISTRY};

@@ -28,7 +28,8 @@ module ni_registers #(
     parameter logic [63:0] WINDOW_BASE = 64'h1_0000_0000,
     parameter logic [63:0] MEMORY_BASE = 64'h0,
     parameter logic [63:0] MEMORY_SIZE = 64'h100_0000,
-    parameter int CAPABILITIES = 0
+    parameter int CAPABILITIES = 0,
+    parameter logic [31:0] CDMA_OFFSET = ni_pkg::BLOCK_OFFSET_CDMA
 ) (
     input  wire          clk,
     input  wire          rst_n,
@@ -282,7 +283,7 @@ module ni_registers #(
     wire [31:0] identity_word;
     ni_identity #(
         .BUILD(BUILD),
-        .CAPABILITIES(CAPABILITIES)
+        .CAPABILITIES(CAPABILITIES), .CDMA_OFFSET(CDMA_OFFSET)
     ) identity (
         .register_offset(offset[11:2]),
         .word(identity_word)

@@ -139,6 +139,7 @@ module ni_rx #(
         end
     end
 
+    wire [SLOT_BITS-1:0] packet_slot;
     ni_rx_payload #(.BUS(BUS), .PACKET_LOG2(PACKET_LOG2), .SLOTS(SLOTS)) payload (
         .clk(clk), .rst_n(rst_n), .take(take), .first(!in_frame), .last(s_axis_tlast), .index(beat_index), .data(data),
         .slot(beat_slot), .read_slot(packet_slot), .read_beat(payload_beat), .read_data(payload_data)
@@ -218,7 +219,6 @@ module ni_rx #(
     wire refuse = counted && !verdict_damaged && bad;
     assign advance = !(refuse && fault_valid);
 
-    wire [SLOT_BITS-1:0] packet_slot;
     wire queue_ready;
     wire [SLOT_BITS:0] queue_level;
     // It has an entry for each slot: it is never full.

@@ -8,7 +8,8 @@ use fpga_pci::testing::skipped_without;
 fn files() -> Vec<std::path::PathBuf> {
     let folder = fpga_ni_tests::sources();
     let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "sv")).collect();
+    let mut files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "sv" || end == "v")).collect();
     files.sort_by_key(|path| (!path.ends_with("ni_pkg.sv"), path.clone()));
     files
 }

@@ -29,7 +29,7 @@ pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use irq::{IrqCommand, IrqWaitArgs};
 pub use recovery::{AbortArgs, ChannelChoice, ResetArgs, ResetLevel, ValidateArgs};
 pub use regs::{PeekArgs, PokeArgs, RegsCommand, ReplayArgs, WatchArgs};
-pub use rtl::{RtlBuildArgs, RtlCommand, RtlRegistersArgs, RtlRunArgs, RtlWrapperArgs};
+pub use rtl::{RtlBoardArgs, RtlBuildArgs, RtlCommand, RtlRegistersArgs, RtlRunArgs, RtlWrapperArgs};
 pub use sim::{
     FigureName, RowName, SimCheckArgs, SimClosArgs, SimCommand, SimFigureArgs, SimGridArgs, SimRunArgs,
 };

@@ -218,6 +218,9 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Rtl { command: RtlCommand::Registers(args) } => {
             output::print(&rtl_generate::registers(settings, args)?, json, out)
         }
+        Command::Rtl { command: RtlCommand::Board(args) } => {
+            output::print(&rtl_generate::board(args)?, json, out)
+        }
         Command::Rtl { command } => commands::rtl::run(settings, command),
         Command::Stream { command } => frames::run(settings, command, out),
         Command::Sim { command: SimCommand::Run(args) } => {

@@ -1,6 +1,7 @@
 //! Tasks of continuous integration, which can also be run locally.
 
 mod api;
+mod area;
 mod figures;
 mod fuzz;
 mod generate;
@@ -27,6 +28,8 @@ struct Arguments {
 enum Command {
     /// Write the Rust bindings, the manual and the canonical text of the network interface contract.
     Generate(generate::Options),
+    /// Synthesise the network interface with Yosys, and write what it needs on an FPGA as a table.
+    Area(area::Options),
     /// Print the public types of fpga-driver; fail if a public signature uses a type that has no name there.
     Api(api::Options),
     /// Write the numbers of the network simulator into the tables of documents, or compare them.
@@ -54,6 +57,8 @@ enum Command {
 enum TaskError {
     #[error(transparent)]
     Generate(#[from] generate::GenerateError),
+    #[error(transparent)]
+    Area(#[from] area::AreaError),
     #[error(transparent)]
     Api(#[from] api::ApiError),
     #[error(transparent)]
@@ -91,6 +96,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
     let root = fpga_process::workspace_root();
     match command {
         Command::Generate(options) => generate::run(&root, options)?,
+        Command::Area(options) => area::run(&root, options)?,
         Command::Api(options) => api::run(&root, options)?,
         Command::Figures(options) => figures::run(&root, options)?,
         Command::Fuzz(options) => fuzz::run(&root, options)?,

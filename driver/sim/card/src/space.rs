@@ -25,6 +25,14 @@ pub(crate) const fn window_stride(packet_size: u32, mask_bits: u16) -> u64 {
     (PAYLOAD_OFFSET + payload_size(packet_size, mask_bits)).next_power_of_two()
 }
 
+impl crate::description::NiDescription {
+    /// Returns the bytes of all transmit windows together.
+    #[must_use]
+    pub fn windows_size(&self) -> u64 {
+        u64::from(self.windows) * window_stride(self.packet_size, self.mask_bits)
+    }
+}
+
 /// Payload bytes of a window, which are one segment.
 pub(crate) const fn payload_size(packet_size: u32, mask_bits: u16) -> u64 {
     packet_size as u64 * mask_bits as u64

@@ -295,8 +295,7 @@ fn check_network(description: &CardDescription) -> Result<(), Problem> {
     check_range("ni.commands", ni.commands.into(), 0, MAX_COMMANDS.into())?;
     check_alignment("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
     check_range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
-    let windows_end =
-        ni.window_base + u64::from(ni.windows) * crate::space::window_stride(ni.packet_size, ni.mask_bits);
+    let windows_end = ni.window_base + ni.windows_size();
     let memory = &description.memory;
     if ni.window_base < memory.base + memory.size && memory.base < windows_end {
         return Err(Problem::WindowsOverlapMemory { base: ni.window_base });

@@ -22,9 +22,11 @@
 //! | `trace` | triggers of the waveform |
 //! | `harness` | module above a top level with inputs (not a part of models) |
 //! | [`model`] | building and starting models with Verilator (not a part of them) |
+//! | [`board`], `sources` | Vivado project of a bitstream with the network interface (not a part of models) |
 //! | `widths` | signals of a wrong width at the XDMA |
 //! | [`wrapper`] | module with the name and the ports of one instance of the vendor's IP |
 
+pub mod board;
 mod boundary;
 mod burst;
 mod bus;
@@ -42,6 +44,7 @@ mod pace;
 mod ports;
 mod record;
 mod simulation;
+mod sources;
 mod stream;
 mod trace;
 mod widths;

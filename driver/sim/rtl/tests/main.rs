@@ -4,6 +4,7 @@
 
 mod abandoned;
 mod bars;
+mod board;
 mod cdma;
 mod checker;
 mod clock;

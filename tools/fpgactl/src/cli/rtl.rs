@@ -17,6 +17,8 @@ pub enum RtlCommand {
     Wrapper(RtlWrapperArgs),
     /// Write the RTL of a register block from a register map
     Registers(RtlRegistersArgs),
+    /// Write the Vivado project of a bitstream with this project's network interface
+    Board(RtlBoardArgs),
 }
 
 /// Options of `rtl wrapper`.
@@ -67,6 +69,29 @@ pub struct RtlRegistersArgs {
     pub module: Option<String>,
     /// File to write
     #[arg(short, long, value_name = "FILE.sv", default_value = "-")]
+    pub out: PathBuf,
+}
+
+/// Options of `rtl board`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Boards: alveo-u50, kc705. The folder has the sources of the network interface, parameters.tcl with the numbers of the card \
+                        description, ni_design.tcl and constraints. This project has no vendor tools: the bitstream was never built by it.\n\n\
+                        Examples:\n  \
+                        fpgactl rtl board alveo-u50 -o u50 && cd u50 && vivado -mode batch -source ni_design.tcl"
+)]
+pub struct RtlBoardArgs {
+    /// Board
+    #[arg(value_name = "BOARD")]
+    pub board: String,
+    /// Description of the card, whose numbers the bitstream has [default: 2 MiB of memory on the chip, 2 channels of each direction]
+    #[arg(long, value_name = "FILE.yaml")]
+    pub card_file: Option<PathBuf>,
+    /// Connect the network port to AXI4-Stream ports of the block design, for a MAC [default: to itself]
+    #[arg(long)]
+    pub external_network: bool,
+    /// Folder to write
+    #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
 }
 

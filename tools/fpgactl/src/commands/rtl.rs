@@ -72,7 +72,7 @@ pub fn run(settings: &Settings, command: &RtlCommand) -> Result<(), CliError> {
             Err(CliError::file(Path::new(command.get_program()), "run it", source))
         }
         // They write text: see `rtl_generate`.
-        RtlCommand::Wrapper(_) | RtlCommand::Registers(_) => Ok(()),
+        RtlCommand::Wrapper(_) | RtlCommand::Registers(_) | RtlCommand::Board(_) => Ok(()),
     }
 }
 

@@ -1,13 +1,14 @@
-//! `rtl wrapper` and `rtl registers`: SystemVerilog from descriptions.
+//! `rtl wrapper`, `rtl registers` and `rtl board`: SystemVerilog and projects from descriptions.
 
 use std::path::Path;
 
 use fpga_register_map::{RegisterMap, rtl};
+use fpga_rtl::board::{Board, BoardNetwork};
 use fpga_rtl::wrapper::{self, WrapperOptions};
 use fpga_sim::CardDescription;
 use serde::Serialize;
 
-use crate::cli::{RtlRegistersArgs, RtlWrapperArgs};
+use crate::cli::{RtlBoardArgs, RtlRegistersArgs, RtlWrapperArgs};
 use crate::error::CliError;
 use crate::outfile::OutFile;
 use crate::output::Report;
@@ -60,4 +61,41 @@ pub fn registers(settings: &Settings, args: &RtlRegistersArgs) -> Result<ModuleR
         CliError::failed(format!("register map {}: {error}", args.map.display())).advised(error.help())
     })?;
     write(settings, module, &text, &args.out)
+}
+
+/// A project that was written.
+#[derive(Debug, Serialize)]
+pub struct BoardReport {
+    board: String,
+    part: String,
+    files: Vec<String>,
+}
+
+impl Report for BoardReport {
+    fn text(&self) -> String {
+        let files = self.files.len();
+        format!(
+            "project for {} ({}): {files} files; not built by this project, which has no vendor tools\n",
+            self.board, self.part
+        )
+    }
+}
+
+/// Runs `rtl board`.
+pub fn board(args: &RtlBoardArgs) -> Result<BoardReport, CliError> {
+    let refused =
+        |error: fpga_rtl::board::BoardError| CliError::failed(error.to_string()).advised(error.help());
+    let board = Board::named(&args.board)
+        .map_err(|error| CliError::usage(error.to_string()).advised(error.help()))?;
+    let card = match &args.card_file {
+        Some(file) => CardDescription::load(file)?,
+        None => board.card(),
+    };
+    let network = if args.external_network { BoardNetwork::External } else { BoardNetwork::Loopback };
+    let files = board.write(&card, network, &args.out).map_err(refused)?;
+    Ok(BoardReport {
+        board: board.name.to_owned(),
+        part: board.part.to_owned(),
+        files: files.iter().map(|file| file.display().to_string()).collect(),
+    })
 }
