@@ -42,7 +42,7 @@ module ni_rx_payload #(
     logic [BUS-1:0] previous;
     logic [12:0] previous_index;
     logic [SLOT_BITS-1:0] previous_slot;
-    // The frame has ended: the rest of its last beat is still to be written.
+    // The frame has ended: the rest of its last beat is still to be written, with any bytes after it.
     logic rest;
 
     always_ff @(posedge clk) begin
@@ -56,25 +56,24 @@ module ni_rx_payload #(
         else rest <= take && last;
     end
 
-    wire [BUS-1:0] next = rest ? '0 : data;
     logic [BUS-1:0] moved;
     logic [12:0] first_index;
     always_comb begin
         case (kind)
             ni_pkg::PACKET_KIND_DATA: begin
-                moved = DATA_SHIFT == 0 ? next : BUS'({next, previous} >> (8 * DATA_SHIFT));
+                moved = DATA_SHIFT == 0 ? data : BUS'({data, previous} >> (8 * DATA_SHIFT));
                 first_index = 13'(DATA_BEAT);
             end
             ni_pkg::PACKET_KIND_START: begin
-                moved = START_SHIFT == 0 ? next : BUS'({next, previous} >> (8 * START_SHIFT));
+                moved = START_SHIFT == 0 ? data : BUS'({data, previous} >> (8 * START_SHIFT));
                 first_index = 13'(START_BEAT);
             end
             ni_pkg::PACKET_KIND_MESSAGE_DATA: begin
-                moved = MESSAGE_SHIFT == 0 ? next : BUS'({next, previous} >> (8 * MESSAGE_SHIFT));
+                moved = MESSAGE_SHIFT == 0 ? data : BUS'({data, previous} >> (8 * MESSAGE_SHIFT));
                 first_index = 13'(MESSAGE_BEAT);
             end
             default: begin
-                moved = MESSAGE_START_SHIFT == 0 ? next : BUS'({next, previous} >> (8 * MESSAGE_START_SHIFT));
+                moved = MESSAGE_START_SHIFT == 0 ? data : BUS'({data, previous} >> (8 * MESSAGE_START_SHIFT));
                 first_index = 13'(MESSAGE_START_BEAT);
             end
         endcase

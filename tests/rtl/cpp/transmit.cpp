@@ -12,6 +12,9 @@
 
 using namespace stream;
 
+// More than the packets of all windows take.
+static constexpr uint64_t MAX_DRAIN_CYCLES = 1000000;
+
 static Vdut* top;
 static uint64_t cycle;
 static unsigned pace = 256, reports, host_reads;
@@ -52,7 +55,7 @@ static void edge() {
     top->eval();
     top->clk = 0;
     top->eval();
-    if (++cycle > 50000000) give_up("the simulation does not end");
+    cycle++;
 }
 
 static void idle(Random& random, uint64_t cycles) {
@@ -71,7 +74,9 @@ static void write(Random& random, uint64_t address, const std::vector<uint8_t>& 
         const uint64_t beats = std::min<uint64_t>(256, (end + width - 1) / width - first);
         bool aw = true, response = false;
         uint64_t beat = 0;
+        const uint64_t last = cycle + MAX_DRAIN_CYCLES;
         while (!response) {
+            if (cycle > last) give_up("a write does not end");
             top->awvalid = aw;
             top->awaddr = first * width;
             top->wvalid = beat < beats;
@@ -128,7 +133,9 @@ int main(int argc, char** argv) {
                 break;
             default: {
                 // The last frame is in ni_tx when its window is free.
+                const uint64_t end = cycle + MAX_DRAIN_CYCLES;
                 for (unsigned quiet = 0; quiet < 200; quiet++) {
+                    if (cycle > end) give_up("the windows are not freed");
                     step(random);
                     if (top->transmitting || top->event_valid || top->fault_valid || top->m_axis_tvalid) quiet = 0;
                     edge();

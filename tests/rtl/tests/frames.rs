@@ -8,10 +8,10 @@ use fpga_firmware::event::{EventKind, FaultReason};
 use fpga_firmware::wire::{Flags, Packet, WireError};
 use fpga_ni_tests::{Model, start};
 
-use crate::packets::Random;
+use crate::random::Random;
 
 /// Sources of the receiving side.
-const RX_FILES: [&str; 7] = [
+pub(crate) const RX_FILES: [&str; 7] = [
     "ni_fifo.sv",
     "ni_crc32c.sv",
     "ni_ranges.sv",
@@ -53,10 +53,17 @@ pub(crate) fn records(output: &[u8]) -> Vec<Record> {
 }
 
 fn rx(bus: u64, packet_log2: u8) -> Option<PathBuf> {
+    rx_of(&format!("rx_{bus}_{packet_log2}"), &fpga_ni_tests::sources(), bus, packet_log2)
+}
+
+/// The module of other sources.
+pub(crate) fn rx_of(name: &str, folder: &Path, bus: u64, packet_log2: u8) -> Option<PathBuf> {
+    let files = RX_FILES.map(|file| folder.join(file).to_str().unwrap().to_owned());
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let model = Model {
-        name: &format!("rx_{bus}_{packet_log2}"),
+        name,
         top: "ni_rx",
-        files: &RX_FILES,
+        files: &files,
         parameters: &[("BUS", bus), ("PACKET_LOG2", packet_log2.into())],
         driver: "rx.cpp",
     };
@@ -64,15 +71,16 @@ fn rx(bus: u64, packet_log2: u8) -> Option<PathBuf> {
 }
 
 /// Frame and whether the interface is disabled when it arrives.
-type Frame = (bool, Vec<u8>);
+pub(crate) type Frame = (bool, Vec<u8>);
 
-/// Probabilities, of 256, of the driver.
+/// Probabilities, of 256, of the driver, and the planted fault that acts, if any.
 #[derive(Clone, Copy)]
-struct Pace {
-    offer: u32,
-    accept: u32,
-    accept_fault: u32,
-    reads: bool,
+pub(crate) struct Pace {
+    pub(crate) offer: u32,
+    pub(crate) accept: u32,
+    pub(crate) accept_fault: u32,
+    pub(crate) reads: bool,
+    pub(crate) plant: &'static str,
 }
 
 fn receive(program: &Path, packet_log2: u8, seed: u32, frames: &[Frame], pace: Pace) -> Vec<Record> {
@@ -84,7 +92,8 @@ fn receive(program: &Path, packet_log2: u8, seed: u32, frames: &[Frame], pace: P
     }
     let arguments = [pace.offer, pace.accept, pace.accept_fault, pace.reads.into(), packet_log2.into()];
     let arguments: Vec<String> = [seed].iter().chain(&arguments).map(u32::to_string).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let plant = (!pace.plant.is_empty()).then_some(pace.plant);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(plant).collect();
     records(&run(start(program, seed, &arguments).unwrap(), input))
 }
 
@@ -110,7 +119,7 @@ fn expected(frame: &[u8], packet_log2: u8) -> (char, Option<Vec<u8>>) {
 const HEADER_LENGTHS: [usize; 18] = [56, 88, 36, 36, 32, 48, 32, 32, 72, 36, 84, 40, 72, 64, 20, 32, 32, 20];
 
 /// The first difference between the module and the protocol engine.
-fn check_frames(
+pub(crate) fn check_frames(
     program: &Path,
     packet_log2: u8,
     seed: u32,
@@ -157,14 +166,15 @@ fn check_frames(
     Ok(())
 }
 
-fn random_frames(seed: u64, packet_log2: u8, count: usize) -> Vec<Frame> {
+pub(crate) fn random_frames(seed: u64, packet_log2: u8, count: usize) -> Vec<Frame> {
     let mut random = Random::new(seed);
     (0..count).map(|_| (random.one_in(40), random.frame(packet_log2))).collect()
 }
 
-const FULL_PACE: Pace = Pace { offer: 256, accept: 256, accept_fault: 256, reads: true };
-const SLOW_LINK: Pace = Pace { offer: 80, accept: 256, accept_fault: 256, reads: true };
-const SLOW_RECEIVER: Pace = Pace { offer: 256, accept: 30, accept_fault: 40, reads: true };
+pub(crate) const FULL_PACE: Pace =
+    Pace { offer: 256, accept: 256, accept_fault: 256, reads: true, plant: "" };
+const SLOW_LINK: Pace = Pace { offer: 80, accept: 256, accept_fault: 256, reads: true, plant: "" };
+const SLOW_RECEIVER: Pace = Pace { offer: 256, accept: 30, accept_fault: 40, reads: true, plant: "" };
 
 #[test]
 fn random_frames_parse_as_in_the_engine() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use fpga_ni_tests::{Model, start};
 
 use crate::frames::{records, run};
-use crate::packets::Random;
+use crate::random::Random;
 
 /// Offset of the commit word.
 const COMMIT_OFFSET: usize = 0x0fc0;
