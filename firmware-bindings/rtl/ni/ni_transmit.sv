@@ -56,12 +56,12 @@ module ni_transmit #(
     input  wire                    frame_data_ready,
     output wire  [BUS-1:0]         frame_data,
 
-    output logic                   event_valid,
+    output wire                    event_valid,
     input  wire                    event_ready,
-    output logic [511:0]           event_data,
-    output logic                   fault_valid,
+    output wire  [511:0]           event_data,
+    output wire                    fault_valid,
     input  wire                    fault_ready,
-    output logic [511:0]           fault_event,
+    output wire  [511:0]           fault_event,
 
     // Registers WINDOW_FREE, and TRANSMITTING of STATUS.
     output wire  [31:0]            window_free,
@@ -76,9 +76,6 @@ module ni_transmit #(
     // ---- Committed windows -------------------------------------------------------------------------------------------------------
 
     logic [WINDOWS-1:0] busy;
-    // Commits of busy windows whose fault waits.
-    logic [WINDOWS-1:0] refused;
-    logic [WINDOWS-1:0] refused_taken;
     wire commit = commit_valid && enable;
     wire free;
     logic [WINDOW_BITS-1:0] window;
@@ -95,14 +92,10 @@ module ni_transmit #(
     );
 
     always_ff @(posedge clk) begin
-        if (!rst_n) begin
-            busy <= '0;
-            refused <= '0;
-        end else begin
-            refused <= refused & ~refused_taken;
-            if (commit && busy[commit_window]) refused[commit_window] <= 1'b1;
-            if (commit) busy[commit_window] <= 1'b1;
+        if (!rst_n) busy <= '0;
+        else begin
             if (free && !(commit && commit_window == window)) busy[window] <= 1'b0;
+            if (commit) busy[commit_window] <= 1'b1;
         end
     end
     wire [WINDOWS-1:0] idle = ~busy;
@@ -275,7 +268,6 @@ module ni_transmit #(
 
     wire fault_taken;
     assign dequeue = state == IDLE && enable;
-    assign free = state == FREE && (!event_valid || event_ready);
     wire [3:0] next_packet = enable ? OP : PAUSE;
 
     always_ff @(posedge clk) begin
@@ -335,54 +327,19 @@ module ni_transmit #(
 
     // ---- Events and faults -------------------------------------------------------------------------------------------------------
 
-    logic [31:0] freed;
-    assign fault_taken = state == FAULT && !fault_valid;
-    logic [WINDOW_BITS-1:0] refused_window;
-    always_comb begin
-        refused_window = '0;
-        for (int i = WINDOWS - 1; i >= 0; i = i - 1) if (refused[i]) refused_window = WINDOW_BITS'(i);
-        refused_taken = '0;
-        if (!fault_valid && !fault_taken) refused_taken[refused_window] = refused != '0;
-    end
-    wire names_segment = !torn && !rules_broken;
+    ni_transmit_report #(.WINDOWS(WINDOWS)) report (
+        .clk(clk), .rst_n(rst_n), .now(now), .window(window), .header(header), .commit_word(commit_word), .torn(torn),
+        .rules_broken(rules_broken), .refuse(state == FAULT), .refuse_taken(fault_taken), .free(state == FREE),
+        .free_taken(free), .busy_commit(commit && busy[commit_window]), .busy_window(commit_window),
+        .event_valid(event_valid), .event_ready(event_ready), .event_data(event_data), .fault_valid(fault_valid),
+        .fault_ready(fault_ready), .fault_event(fault_event)
+    );
 
     always_ff @(posedge clk) begin
-        if (free) begin
-            event_data <= '0;
-            event_data[ni_pkg::EVENT_KIND_LSB+:8] <= ni_pkg::EVENT_KIND_WINDOW_FREE;
-            event_data[ni_pkg::EVENT_INDEX_LSB+:16] <= 16'(window);
-            event_data[ni_pkg::EVENT_COUNT_LSB+:32] <= freed + 32'd1;
-            event_data[ni_pkg::EVENT_TIME_LSB+:64] <= now;
-        end
-        if (!fault_valid) begin
-            fault_event <= '0;
-            fault_event[ni_pkg::EVENT_KIND_LSB+:8] <= ni_pkg::EVENT_KIND_FAULT;
-            fault_event[ni_pkg::EVENT_TIME_LSB+:64] <= now;
-            if (fault_taken) begin
-                fault_event[ni_pkg::EVENT_REASON_LSB+:8] <= torn ? ni_pkg::FAULT_REASON_TORN_HEADER
-                    : ni_pkg::FAULT_REASON_BAD_HEADER;
-                fault_event[ni_pkg::EVENT_INDEX_LSB+:16] <= 16'(window);
-                if (torn) fault_event[ni_pkg::EVENT_COUNT_LSB+:32] <= commit_word;
-                if (names_segment) begin
-                    fault_event[ni_pkg::EVENT_NODE_LSB+:32] <= header[ni_pkg::WINDOW_HEADER_DESTINATION_LSB+:32];
-                    fault_event[ni_pkg::EVENT_TRANSFER_LSB+:32] <= header[ni_pkg::WINDOW_HEADER_TRANSFER_LSB+:32];
-                    fault_event[ni_pkg::EVENT_SEGMENT_LSB+:32] <= header[ni_pkg::WINDOW_HEADER_SEGMENT_LSB+:32];
-                end
-            end else begin
-                fault_event[ni_pkg::EVENT_REASON_LSB+:8] <= ni_pkg::FAULT_REASON_WINDOW_BUSY;
-                fault_event[ni_pkg::EVENT_INDEX_LSB+:16] <= 16'(refused_window);
-            end
-        end
         if (!rst_n) begin
-            freed <= 32'd0;
-            event_valid <= 1'b0;
-            fault_valid <= 1'b0;
             count_link_inquiry <= 1'b0;
             count_link_active <= 1'b0;
         end else begin
-            if (free) freed <= freed + 32'd1;
-            event_valid <= free || event_valid && !event_ready;
-            fault_valid <= fault_valid ? !fault_ready : fault_taken || refused != '0;
             count_link_inquiry <= single && kind == ni_pkg::WINDOW_KIND_LINK_INQUIRY;
             count_link_active <= single && kind == ni_pkg::WINDOW_KIND_LINK_ACTIVE;
         end

@@ -5,6 +5,7 @@
 mod dispatch;
 mod events;
 mod frames;
+mod front_ends;
 mod lint;
 mod packets;
 mod receive;

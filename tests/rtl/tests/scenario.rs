@@ -14,7 +14,7 @@ use crate::frames::{Record, records, run};
 use crate::random::Random;
 
 /// Sources of the transmit side.
-pub(crate) const FILES: [&str; 8] = [
+pub(crate) const FILES: [&str; 9] = [
     "ni_fifo.sv",
     "ni_crc32c.sv",
     "ni_ranges.sv",
@@ -22,6 +22,7 @@ pub(crate) const FILES: [&str; 8] = [
     "ni_windows.sv",
     "ni_transmit_check.sv",
     "ni_transmit_header.sv",
+    "ni_transmit_report.sv",
     "ni_transmit.sv",
 ];
 
