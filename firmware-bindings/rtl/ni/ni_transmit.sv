@@ -12,7 +12,7 @@
 //
 // Output: one frame per packet, header first, then the beats of its payload. Payload is read ahead of the frames, up to 16 beats.
 // Throughput: a packet takes its beats of payload and 2 cycles, or 3 with a list of path identifiers. Latency: from a commit to the first
-// frame 8 cycles and one per beat of a window header (128 bytes); the same between two windows.
+// frame 9 cycles and one per beat of a window header (128 bytes), with a list of path identifiers up to 2 more.
 // Reset: all windows are free, nothing is sent.
 
 `timescale 1ns / 1ps
