@@ -60,12 +60,12 @@ inline void print_hex(const uint8_t* bytes, size_t count) {
     for (size_t i = 0; i < count; i++) std::printf("%02x", bytes[i]);
 }
 
-// Memory behind the write channels `m_aw*`, `m_w*`, `m_b*` of a module. Bursts that begin at `error_from` or above are answered with
-// SLVERR and DECERR in turn, and write nothing. Responses have the order of the commands, and come after a random delay.
+// Memory behind the write channels `m_aw*`, `m_w*`, `m_b*` of a module. Bursts that begin from `error_from` to below `error_to` are
+// answered with SLVERR and DECERR in turn, and write nothing. Responses have the order of the commands, and come after a random delay.
 class WriteMemory {
 public:
-    WriteMemory(size_t bytes, size_t bus_bytes, uint64_t error_from)
-        : bytes_(bytes), bus_(bus_bytes), error_from_(error_from) {}
+    WriteMemory(size_t bytes, size_t bus_bytes, uint64_t error_from, uint64_t error_to = ~0ull)
+        : bytes_(bytes), bus_(bus_bytes), error_from_(error_from), error_to_(error_to) {}
 
     // Inputs of the module for the next edge. `ready`: probability of READY and of a response, in per cent.
     template <typename Dut>
@@ -117,7 +117,7 @@ private:
     void apply() {
         Command command = commands_.front();
         commands_.pop_front();
-        bool error = command.address >= error_from_;
+        bool error = command.address >= error_from_ && command.address < error_to_;
         for (unsigned n = 0; n < command.beats; n++) {
             for (size_t i = 0; i < bus_ && !error; i++)
                 if (beats_.front().strobes[i]) bytes_.at(command.address / bus_ * bus_ + n * bus_ + i) = beats_.front().data[i];
@@ -129,7 +129,7 @@ private:
 
     std::vector<uint8_t> bytes_;
     size_t bus_;
-    uint64_t error_from_;
+    uint64_t error_from_, error_to_;
     std::deque<Command> commands_;
     std::deque<Beat> beats_;
     std::deque<unsigned> responses_;

@@ -1,5 +1,5 @@
 // Driver of write_bench. Arguments: BUS in bytes, seed, probability of READY and VALID in per cent, bytes of memory, first address that answers
-// with errors. Input: lines `p ADDRESS LENGTH DATA` (payload) and `e ADDRESS DATA` (event), numbers hexadecimal. Output: `p` or `e` with `ok` or
+// with errors, and the first one behind them. Input: lines `p ADDRESS LENGTH DATA` (payload) and `e ADDRESS DATA` (event), numbers hexadecimal. Output: `p` or `e` with `ok` or
 // `error` for each response, then the number of cycles, then the memory.
 
 #include "host.h"
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     const size_t bus = std::stoul(args.at(0));
     host::Random random(std::stoul(args.at(1)));
     const unsigned percent = std::stoul(args.at(2));
-    host::WriteMemory memory(std::stoul(args.at(3)), bus, std::stoul(args.at(4)));
+    host::WriteMemory memory(std::stoul(args.at(3)), bus, std::stoul(args.at(4)), std::stoul(args.at(5)));
 
     std::deque<Payload> payloads, data, events;
     std::string kind;

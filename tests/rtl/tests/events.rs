@@ -266,7 +266,9 @@ impl Script {
         let taken = self.ring.write(register, value);
         self.line(&format!("w {register:x} {value:x}"));
         self.expected.push(format!("w {}", u32::from(taken)));
-        self.settle();
+        if self.settles {
+            self.settle();
+        }
         taken
     }
 
@@ -328,6 +330,15 @@ const KINDS: [EventKind; 9] = [
 const REASONS: [FaultReason; 4] =
     [FaultReason::Violation, FaultReason::BadPacket, FaultReason::BadSetting, FaultReason::MemoryFault];
 
+fn random_fault(rng: &mut Pcg64) -> Event {
+    loop {
+        let event = random_event(rng);
+        if event.kind == EventKind::Fault {
+            return event;
+        }
+    }
+}
+
 fn random_event(rng: &mut Pcg64) -> Event {
     let kind = if rng.next_u32().is_multiple_of(5) {
         EventKind::Fault
@@ -366,7 +377,8 @@ fn random_script(seed: u64, settles: bool) -> Script {
             script.line(&format!("t {now:x}"));
             for _ in 0..rng.next_u32() % 24 {
                 let held = script.ring.produced.wrapping_sub(script.ring.consumed);
-                if settles || held + 2 < size {
+                // Space for the fault below and those that were counted.
+                if settles || held + 8 < size {
                     script.offer(random_event(&mut rng));
                 }
             }
@@ -386,6 +398,11 @@ fn random_script(seed: u64, settles: bool) -> Script {
                 }
                 5 => {}
                 _ => drop(script.write(ni::EVENT_CONSUMED, some)),
+            }
+            // In the cycle after the write.
+            if !settles {
+                let fault = random_fault(&mut rng);
+                script.offer(fault);
             }
             script.compare();
         }
@@ -420,28 +437,33 @@ fn build(bus: usize) -> Option<PathBuf> {
     model.build().unwrap()
 }
 
+/// Executes the script, and compares the outputs.
+fn run(program: &std::path::Path, bus: usize, seed: u32, percent: usize, script: Script) {
+    let arguments = [bus / 8, seed as usize, percent, MEMORY, usize::try_from(ERRORS_FROM).unwrap()]
+        .map(|n| n.to_string());
+    let mut child = start(program, seed, &arguments.each_ref().map(String::as_str)).unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let text = script.text.clone();
+    let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(output.status.success(), "bus {bus}, seed {seed}: {}", output.status);
+    let found = String::from_utf8(output.stdout).unwrap();
+    for (number, (found, expected)) in found.lines().zip(&script.expected).enumerate() {
+        assert!(
+            found == expected,
+            "bus {bus}, seed {seed}, output {number}: {found:.300}, expected {expected:.300}"
+        );
+    }
+    assert_eq!(found.lines().count(), script.expected.len(), "bus {bus}, seed {seed}");
+}
+
 fn compare(bus: usize, settles: bool) {
     let Some(program) = build(bus) else { return };
     for seed in 1..6_u32 {
         let script = random_script(seed.into(), settles);
         let percent = [100, 60, 30, 90, 10][seed as usize - 1];
-        let arguments = [bus / 8, seed as usize, percent, MEMORY, usize::try_from(ERRORS_FROM).unwrap()]
-            .map(|n| n.to_string());
-        let mut child = start(&program, seed, &arguments.each_ref().map(String::as_str)).unwrap();
-        let mut input = child.stdin.take().unwrap();
-        let text = script.text.clone();
-        let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
-        let output = child.wait_with_output().unwrap();
-        writer.join().unwrap().unwrap();
-        assert!(output.status.success(), "bus {bus}, seed {seed}: {}", output.status);
-        let found = String::from_utf8(output.stdout).unwrap();
-        for (number, (found, expected)) in found.lines().zip(&script.expected).enumerate() {
-            assert!(
-                found == expected,
-                "bus {bus}, seed {seed}, output {number}: {found:.300}, expected {expected:.300}"
-            );
-        }
-        assert_eq!(found.lines().count(), script.expected.len(), "bus {bus}, seed {seed}");
+        run(&program, bus, seed, percent, script);
     }
 }
 
@@ -454,4 +476,30 @@ fn event_ring_at_full_rate_matches_model() {
 #[test]
 fn event_ring_overflow_matches_model() {
     compare(512, true);
+}
+
+/// Responses to events from before a restart of the ring do not count.
+#[test]
+fn event_ring_restart_with_writes_in_flight_counts_from_zero() {
+    let Some(program) = build(512) else { return };
+    let new = || Script { ring: Ring::new(), text: String::new(), expected: Vec::new(), settles: false };
+    for (seed, restart) in (1..40).zip(["c", "n 0\nn 1"].into_iter().cycle()) {
+        let mut script = new();
+        script.set_up(0, 64);
+        let mut rng = Pcg64::seed_from_u64(seed.into());
+        for _ in 0..1 + seed % 7 {
+            script.offer(random_event(&mut rng));
+        }
+        script.line(restart);
+        script.ring.restart();
+        for _ in 0..2 {
+            script.offer(Event { kind: EventKind::Ack, reason: 0, ..random_event(&mut rng) });
+        }
+        script.compare();
+        script.line("m 0 80");
+        let entries = &script.ring.memory[..2 * event::SIZE];
+        let text = entries.iter().fold("m ".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+        script.expected.push(text);
+        run(&program, 512, seed, 20, script);
+    }
 }

@@ -195,6 +195,9 @@ fn registers_after_random_writes_match_card() {
     for (seed, percent) in [(1, 100), (2, 50), (3, 80)] {
         let mut rng = Pcg64::seed_from_u64(seed.into());
         let mut script = Script::new();
+        // No ring yet: EVENT_ENABLE is refused, ENABLE is not.
+        script.write(ni::BLOCK_OFFSET + ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE, 4);
+        script.compare(ni::BLOCK_OFFSET);
         for _ in 0..500 {
             for _ in 0..1 + rng.next_u32() % 4 {
                 let block = BLOCKS[[0, 0, 0, 1, 2, 3, 3, 4][rng.next_u32() as usize % 8]];

@@ -8,8 +8,8 @@ use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
 const MEMORY: usize = 0x1_0000;
-/// Bursts from here on are answered with errors.
-const ERRORS_FROM: usize = 0xe000;
+/// Bursts that begin here are answered with errors.
+const ERRORS: std::ops::Range<usize> = 0xe000..0xf000;
 /// Area of the events; payload is written below it.
 const EVENTS_FROM: usize = 0xc000;
 
@@ -55,7 +55,8 @@ fn run(program: &std::path::Path, bus: usize, seed: u32, percent: u32, requests:
         request.data.iter().for_each(|byte| write!(script, "{byte:02x}").unwrap());
         script.push('\n');
     }
-    let arguments = [bus / 8, seed as usize, percent as usize, MEMORY, ERRORS_FROM].map(|n| n.to_string());
+    let arguments =
+        [bus / 8, seed as usize, percent as usize, MEMORY, ERRORS.start, ERRORS.end].map(|n| n.to_string());
     let mut child = start(program, seed, &arguments.each_ref().map(String::as_str)).unwrap();
     child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -90,7 +91,7 @@ fn model(requests: &[Request], bus: usize) -> (Vec<u8>, [Vec<String>; 2]) {
         let mut left = &data[..];
         while !left.is_empty() {
             let (burst, rest) = left.split_at(left.len().min(block - at % block));
-            if at >= ERRORS_FROM {
+            if ERRORS.contains(&at) {
                 is_error = true;
             } else {
                 memory[at..at + burst.len()].copy_from_slice(burst);
@@ -110,12 +111,12 @@ fn random_requests(rng: &mut Pcg64, count: usize) -> Vec<Request> {
         let is_event = below(3) == 0;
         // A few of each client begin or end in the area that answers with errors.
         let (address, length) = match (is_event, below(8)) {
-            (true, 0) => (ERRORS_FROM + 64 * below(16), 64),
+            (true, 0) => (ERRORS.start + 64 * below(16), 64),
             (true, _) => (EVENTS_FROM + 64 * below(64), 64),
-            (false, 0) => (ERRORS_FROM + below(0x1000), 1 + below(256)),
+            (false, 0) => (ERRORS.start + below(0x1000), 1 + below(256)),
             (false, 1) => (below(EVENTS_FROM - 8192), 4096 + below(4096)),
             (false, 2) => (below(8) * 4096 + 4000 + below(96), 1 + below(200)),
-            (false, 3) => (ERRORS_FROM - 1 - below(256), 1 + below(512)),
+            (false, 3) => (ERRORS.start - 1 - below(256), 1 + below(512)),
             (false, _) => (below(EVENTS_FROM - 4096), 1 + below(4096)),
         };
         let data = (0..length).map(|at| (at * 7 + number).to_le_bytes()[0]).collect();
