@@ -26,6 +26,15 @@ impl FreeSlots {
         self.slots.get(self.len).copied()
     }
 
+    /// Removes a slot that is in the stack.
+    pub(crate) fn remove(&mut self, slot: u16) {
+        let free = self.slots.get_mut(..self.len).unwrap_or_default();
+        if let Some(at) = free.iter().position(|other| *other == slot) {
+            free.copy_within(at + 1.., at);
+            self.len -= 1;
+        }
+    }
+
     pub(crate) fn push(&mut self, slot: u16) {
         debug_assert!(self.len < self.slots.len(), "a slot was freed twice");
         if let Some(place) = self.slots.get_mut(self.len) {

@@ -20,6 +20,9 @@ pub struct ReceiverConfig {
     pub mask_bits: u16,
     /// Maximum number of operations in progress, 1..=65536 (default 64).
     pub registry_entries: u32,
+    /// Whether the registry is a hash table with four ways (default no): a registration is refused as Busy if the four entries that its
+    /// key may use are taken, although others are free. The number of entries is a power of two, at least 8, then.
+    pub hashed_registry: bool,
     /// Maximum number of packets in the escape channel, 0..=4096 (default 64).
     pub escape_slots: u16,
     /// Escape timeout (default 1 ms).
@@ -56,6 +59,7 @@ impl ReceiverConfig {
             packet_size_log2: 9,
             mask_bits: 32,
             registry_entries: 64,
+            hashed_registry: false,
             escape_slots: 64,
             escape_timeout: Nanos::from_millis(1),
             registry_timeout: Nanos::from_secs(2),
@@ -97,6 +101,9 @@ impl ReceiverConfig {
                 return Err(ReceiverConfigError::Size { name, found, least, most });
             }
         }
+        if self.hashed_registry && (self.registry_entries < 8 || !self.registry_entries.is_power_of_two()) {
+            return Err(ReceiverConfigError::Ways { entries: self.registry_entries });
+        }
         if self.registry_timeout == Nanos::ZERO || self.escape_timeout == Nanos::ZERO {
             return Err(ReceiverConfigError::Timeout);
         }
@@ -127,6 +134,12 @@ pub enum ReceiverConfigError {
         least: u32,
         /// Maximum.
         most: u32,
+    },
+    /// A hashed registry has sets of four entries.
+    #[error("a hashed registry of {entries} entries is not possible: give a power of two, at least 8")]
+    Ways {
+        /// Number given.
+        entries: u32,
     },
     /// A timeout is zero.
     #[error("the registry or escape timeout is 0: give at least 1 ns")]

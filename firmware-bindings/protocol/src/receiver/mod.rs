@@ -102,7 +102,11 @@ impl Receiver {
             + usize::from(config.escape_slots);
         let burst = 4 * items + 8;
         Ok(Self {
-            registry: Registry::new(config.registry_entries, config.mask_bits),
+            registry: if config.hashed_registry {
+                Registry::hashed(config.registry_entries, config.mask_bits)
+            } else {
+                Registry::new(config.registry_entries, config.mask_bits)
+            },
             peers: PeerTable::new(config.sources, config.transfers, config.tombstones),
             nodes: NodeTable::new(config.nodes),
             escape: Escape::new(config.escape_slots, fpga_registers::cast::index(config.packet_size())),
@@ -404,7 +408,7 @@ impl Receiver {
         self.counters.registry_full += 1;
         let entries = self.registry.capacity();
         // Of missing records of senders or transfers it is not known when they are free.
-        let is_full = !self.registry.has_free();
+        let is_full = !self.registry.has_free(&key_of(header));
         let delay = if is_full { self.refusals.refuse(now, entries) } else { 0 };
         self.refuse_for(header, NackReason::Busy, delay);
     }

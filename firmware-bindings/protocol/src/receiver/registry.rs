@@ -193,8 +193,13 @@ pub(super) struct Registry {
     /// Shift that turns a hash into a position in `places`.
     shift: u32,
     free: FreeSlots,
+    /// Entries of a set, of which a key may use any; 0: all entries are one set.
+    ways: u32,
     last: NonState<u16>,
 }
+
+/// Entries of a set of a hashed registry, as a card without a comparison of all keys has them.
+pub(super) const WAYS: u32 = 4;
 
 impl Registry {
     /// Bytes of state of one entry: the entry, its wide mask, its slots of the hash index and one slot of the free
@@ -215,8 +220,14 @@ impl Registry {
             places: alloc::vec![IndexEntry::VACANT; places].into_boxed_slice(),
             shift: 64 - places.trailing_zeros(),
             free: FreeSlots::all(entries),
+            ways: 0,
             last: NonState(0),
         }
+    }
+
+    /// Creates a registry whose keys may use the entries of their set only: a power of two of at least two sets.
+    pub(super) fn hashed(entries: u32, mask_bits: u16) -> Self {
+        Self { ways: WAYS, ..Self::new(entries, mask_bits) }
     }
 
     pub(super) fn capacity(&self) -> u32 {
@@ -227,8 +238,23 @@ impl Registry {
         self.capacity() - u32::try_from(self.free.len()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn has_free(&self) -> bool {
-        self.free.len() != 0
+    /// Whether an operation of `key` can be registered.
+    pub(super) fn has_free(&self, key: &SegmentKey) -> bool {
+        if self.ways == 0 { self.free.len() != 0 } else { self.free_way(key).is_some() }
+    }
+
+    /// Returns the lowest free entry of the set of `key`. The set is the high part of a sum of products of 16 bits, which is cheap in
+    /// hardware (`ni_registry_hash.sv`).
+    fn free_way(&self, key: &SegmentKey) -> Option<u16> {
+        let sets = (self.capacity() / self.ways).max(1);
+        let incarnation = key.incarnation.get();
+        let sum = low16(key.transfer.get())
+            .wrapping_mul(0xD1B5)
+            .wrapping_add(low16(key.segment).wrapping_mul(0xABC9))
+            .wrapping_add(low16(key.source.get()).wrapping_mul(0x8CB9))
+            .wrapping_add(low16(incarnation) ^ low16(incarnation >> 16));
+        let first = ((u32::from(sum) * sets) >> 16) * self.ways;
+        (first..first + self.ways).map(low16).find(|slot| !self.is_live(*slot))
     }
 
     #[inline]
@@ -279,7 +305,13 @@ impl Registry {
     /// Inserts an operation that is not in the registry, with the packets of `mask` in memory; `None` if the registry
     /// is full.
     pub(super) fn insert(&mut self, key: SegmentKey, mask: Mask, entry: Entry) -> Option<u16> {
-        let slot = self.free.pop()?;
+        let slot = if self.ways == 0 {
+            self.free.pop()?
+        } else {
+            let slot = self.free_way(&key)?;
+            self.free.remove(slot);
+            slot
+        };
         let place = usize::from(slot);
         let generation = self.entries[place].generation.wrapping_add(1);
         self.entries[place] = Entry { key, generation, mask: mask.low(), ..entry };
@@ -561,7 +593,7 @@ mod tests {
         let slots: Vec<_> = (0..=u32::from(u16::MAX))
             .map(|n| registry.insert(key(n), Mask::COMPLETE, Entry::EMPTY))
             .collect();
-        assert!(!registry.has_free());
+        assert!(!registry.has_free(&key(0)));
         for (n, slot) in (0..).zip(&slots) {
             registry.prefetch(&key(n));
             assert_eq!(registry.find(&key(n)), *slot);

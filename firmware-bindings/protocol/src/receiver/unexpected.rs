@@ -251,7 +251,7 @@ impl Receiver {
 
     /// Finds the records for a start without changing anything.
     fn place(&self, header: &DataHeader, start: &StartFields) -> Result<StartRecords, StartRefusal> {
-        if !self.registry.has_free() {
+        if !self.registry.has_free(&key_of(header)) {
             return Err(StartRefusal::Busy);
         }
         let known = self.peers.find_source(header.common.source, header.common.incarnation);
