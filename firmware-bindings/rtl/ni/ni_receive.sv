@@ -12,7 +12,8 @@
 //
 // One file, although it is long: the states share the selected records, and every table port is driven from several of them.
 //
-// Reset and the command CLEAR clear valid bits, counts and buffered answers; the memories keep their values, which nothing reads.
+// Reset and the command CLEAR clear valid bits and counts; the memories keep their values, which nothing reads. Reset drops answers and
+// events that wait; CLEAR lets them leave.
 //
 // Context of a packet, from bit 0: source, incarnation, transfer, segment (32 each), op number (32), try count (8), path (8), marked (1),
 // DELAY of its ACK (16), time (64), payload length (16), address (64).
@@ -24,6 +25,8 @@ module ni_receive #(
     parameter int PACKET_LOG2 = 9,
     parameter int MASK_BITS = 32,
     parameter int ENTRIES = 64,
+    // Registry: 0: all keys are compared at once; 1: four of them.
+    parameter bit HASHED = 1'b0,
     parameter int ESCAPE_SLOTS = 64,
     parameter int MEMORY_WINDOWS = 64,
     parameter int SOURCES = 64,
@@ -496,8 +499,8 @@ module ni_receive #(
     wire await = state == AWAIT;
     wire search_records = (state == SENDER_LATE && !is_late) || state == RESEARCH_RECORDS;
 
-    ni_registry_cam #(
-        .ENTRIES(ENTRIES), .MASK_BITS(MASK_BITS), .SOURCES(SOURCES), .TRANSFERS(TRANSFERS), .MEMORY_WINDOWS(MEMORY_WINDOWS)
+    ni_registry #(
+        .HASHED(HASHED), .ENTRIES(ENTRIES), .MASK_BITS(MASK_BITS), .SOURCES(SOURCES), .TRANSFERS(TRANSFERS), .MEMORY_WINDOWS(MEMORY_WINDOWS)
     ) registry (
         .clk, .rst_n, .clear,
         .lookup_key(h_name), .found, .found_index,

@@ -31,7 +31,9 @@ pub(crate) const FILES: &[&str] = &[
     "ni_receive_report.sv",
     "ni_receive_shadow.sv",
     "ni_inflight.sv",
+    "ni_registry.sv",
     "ni_registry_cam.sv",
+    "ni_registry_hash.sv",
     "ni_senders.sv",
     "ni_transfers.sv",
     "ni_tombstones.sv",
@@ -49,6 +51,7 @@ struct Sizes {
     packet_log2: u8,
     mask_bits: u16,
     entries: u32,
+    hashed: bool,
     escape_slots: u16,
     windows: u32,
     sources: u16,
@@ -64,6 +67,7 @@ const SMALL: Sizes = Sizes {
     packet_log2: 6,
     mask_bits: 32,
     entries: 16,
+    hashed: false,
     escape_slots: 8,
     windows: 4,
     sources: 4,
@@ -78,6 +82,7 @@ const DEFAULT: Sizes = Sizes {
     packet_log2: 9,
     mask_bits: 32,
     entries: 64,
+    hashed: false,
     escape_slots: 64,
     windows: 64,
     sources: 64,
@@ -85,6 +90,9 @@ const DEFAULT: Sizes = Sizes {
     tombstones: 128,
     nodes: 1024,
 };
+
+/// Four ways; sets are full although other entries are free.
+const HASHED: Sizes = Sizes { name: "receive-hashed", hashed: true, ..SMALL };
 
 const WIDE: Sizes = Sizes { name: "receive-wide", bus: 512, packet_log2: 7, mask_bits: 256, ..SMALL };
 
@@ -107,6 +115,7 @@ impl Sizes {
         config.packet_size_log2 = self.packet_log2;
         config.mask_bits = self.mask_bits;
         config.registry_entries = self.entries;
+        config.hashed_registry = self.hashed;
         config.escape_slots = self.escape_slots;
         config.windows = self.windows;
         config.sources = self.sources;
@@ -119,12 +128,13 @@ impl Sizes {
         config
     }
 
-    fn parameters(self) -> [(&'static str, u64); 10] {
+    fn parameters(self) -> [(&'static str, u64); 11] {
         [
             ("BUS", self.bus),
             ("PACKET_LOG2", self.packet_log2.into()),
             ("MASK_BITS", self.mask_bits.into()),
             ("ENTRIES", self.entries.into()),
+            ("HASHED", self.hashed.into()),
             ("ESCAPE_SLOTS", self.escape_slots.into()),
             ("MEMORY_WINDOWS", self.windows.into()),
             ("SOURCES", self.sources.into()),
@@ -189,6 +199,12 @@ fn random_default_sizes_match() {
 fn random_wide_mask_and_bus_match() {
     let Some(program) = WIDE.build() else { return };
     random(&program, WIDE, packets() / 8, 3);
+}
+
+#[test]
+fn random_hashed_registry_matches() {
+    let Some(program) = HASHED.build() else { return };
+    random(&program, HASHED, packets() / 4, 6);
 }
 
 #[test]
