@@ -39,8 +39,11 @@ module ni_nodes #(
     logic [NODES-1:0]   valid;
     logic [NODES-1:0]   users;
 
-    typedef enum logic [1:0] {IDLE, READ, COMPARE} state_t;
-    state_t state;
+    // Constants instead of an enumeration: Icarus Verilog 11 takes its names in port connections for new wires.
+    localparam logic [1:0] IDLE = 2'd0;
+    localparam logic [1:0] READ = 2'd1;
+    localparam logic [1:0] COMPARE = 2'd2;
+    logic [1:0] state;
     logic [NODE_BITS-1:0] position;
     logic [6:0]           steps;
     logic [NODE_BITS-1:0] slot;

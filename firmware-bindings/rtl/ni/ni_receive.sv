@@ -151,33 +151,119 @@ module ni_receive #(
     localparam logic [2:0] COMMAND_REMOVE = 3'd4;
     localparam logic [2:0] COMMAND_CLEAR = 3'd5;
 
-    typedef enum logic [6:0] {
-        // Fast path.
-        IDLE, LOOKUP, READ, CHECK, DECIDE, STREAM, DRAIN, FINISH,
-        // Answers, and a refused write.
-        ACK, NACK, FAULT, WRITE_ERROR,
-        // Packets that are not on the fast path, by what is known of them.
-        CLASSIFY, HIT, HIT_RECORD, HIT_LATE, HIT_ACCESS, SENDER, SENDER_FOUND, SENDER_LATE, SENDER_RECORDS, TRANSFER_FOUND, RETRY,
-        RETRY_SLOT, KINDS, ARRIVED, ARRIVED_SEARCH, ARRIVED_FOUND, ARRIVED_CHECK,
-        // Oldest live transfer of a sender advances.
-        ADVANCE, ADVANCE_WAIT, OVERTAKEN, OVERTAKEN_NEXT,
-        // Escape channel.
-        ESCAPE_ACCESS, ESCAPE_NODE, ESCAPE_OFFER, ESCAPE_REFRESH, ESCAPE_STORE, ESCAPE_EVENT,
-        // Registration.
-        REGISTER, REGISTER_SEARCH, REGISTER_ACCESS, REGISTER_NODE, RESEARCH, RESEARCH_SENDER, RESEARCH_RECORDS, RESEARCH_TRANSFER, PLACE,
-        START_WAIT, INSERT, INSERT_NODE, INSERT_TRANSFER, INSERT_ENTRY, REGISTERED, FIRST_PACKET, RELEASE, RELEASE_FIND, RELEASE_SLOT,
-        HELD_DRAIN, HELD_DONE,
-        // Completion, notices, ends of transfers.
-        COMPLETE, COMPLETE_TRANSFER, COMPLETE_MARK, COMPLETE_SLOT, COMPLETE_PACKET, COMPLETE_ENTRY, COMPLETE_DONE, COMPLETE_NOTICE, AWAIT,
-        NOTICE, NOTICE_EVENT, CLOSE, CLOSE_RECORD, CLOSE_WAIT,
-        // Sweep, and the release of a node's earlier incarnations.
-        SWEEP, SWEEP_ENTRY, SWEEP_ENTRY_DUE, EXPIRE, SWEEP_ENTRY_NEXT, SWEEP_TRANSFER, SWEEP_TRANSFER_DUE, SWEEP_TRANSFER_NEXT,
-        SWEEP_SENDER, SWEEP_NODE, SWEEP_SENDER_NEXT,
-        // Timers and commands.
-        TIMER, TIMER_DUE, TIMER_SEARCH, TIMER_FIND, TIMER_SLOT, TIMER_EVENT, TIMER_RELEASE, TIMER_RESET, TIMER_RESET_WAIT, TIMER_SWEEP,
-        TIMER_END, COMMAND, COMMAND_ENTRY, COMMAND_ENTRY_LATCH, COMMAND_SLOT, COMMAND_WINDOW, COMMAND_WAIT
-    } state_t;
-    state_t state;
+    // Constants instead of an enumeration: Icarus Verilog 11 takes its names in port connections for new wires.
+    // Fast path.
+    localparam logic [6:0] IDLE = 7'd0;
+    localparam logic [6:0] LOOKUP = 7'd1;
+    localparam logic [6:0] READ = 7'd2;
+    localparam logic [6:0] CHECK = 7'd3;
+    localparam logic [6:0] DECIDE = 7'd4;
+    localparam logic [6:0] STREAM = 7'd5;
+    localparam logic [6:0] DRAIN = 7'd6;
+    localparam logic [6:0] FINISH = 7'd7;
+    // Answers, and a refused write.
+    localparam logic [6:0] ACK = 7'd8;
+    localparam logic [6:0] NACK = 7'd9;
+    localparam logic [6:0] FAULT = 7'd10;
+    localparam logic [6:0] WRITE_ERROR = 7'd11;
+    // Packets that are not on the fast path, by what is known of them.
+    localparam logic [6:0] CLASSIFY = 7'd12;
+    localparam logic [6:0] HIT = 7'd13;
+    localparam logic [6:0] HIT_RECORD = 7'd14;
+    localparam logic [6:0] HIT_LATE = 7'd15;
+    localparam logic [6:0] HIT_ACCESS = 7'd16;
+    localparam logic [6:0] SENDER = 7'd17;
+    localparam logic [6:0] SENDER_FOUND = 7'd18;
+    localparam logic [6:0] SENDER_LATE = 7'd19;
+    localparam logic [6:0] SENDER_RECORDS = 7'd20;
+    localparam logic [6:0] TRANSFER_FOUND = 7'd21;
+    localparam logic [6:0] RETRY = 7'd22;
+    localparam logic [6:0] RETRY_SLOT = 7'd23;
+    localparam logic [6:0] KINDS = 7'd24;
+    localparam logic [6:0] ARRIVED = 7'd25;
+    localparam logic [6:0] ARRIVED_SEARCH = 7'd26;
+    localparam logic [6:0] ARRIVED_FOUND = 7'd27;
+    localparam logic [6:0] ARRIVED_CHECK = 7'd28;
+    // Oldest live transfer of a sender advances.
+    localparam logic [6:0] ADVANCE = 7'd29;
+    localparam logic [6:0] ADVANCE_WAIT = 7'd30;
+    localparam logic [6:0] OVERTAKEN = 7'd31;
+    localparam logic [6:0] OVERTAKEN_NEXT = 7'd32;
+    // Escape channel.
+    localparam logic [6:0] ESCAPE_ACCESS = 7'd33;
+    localparam logic [6:0] ESCAPE_NODE = 7'd34;
+    localparam logic [6:0] ESCAPE_OFFER = 7'd35;
+    localparam logic [6:0] ESCAPE_REFRESH = 7'd36;
+    localparam logic [6:0] ESCAPE_STORE = 7'd37;
+    localparam logic [6:0] ESCAPE_EVENT = 7'd38;
+    // Registration.
+    localparam logic [6:0] REGISTER = 7'd39;
+    localparam logic [6:0] REGISTER_SEARCH = 7'd40;
+    localparam logic [6:0] REGISTER_ACCESS = 7'd41;
+    localparam logic [6:0] REGISTER_NODE = 7'd42;
+    localparam logic [6:0] RESEARCH = 7'd43;
+    localparam logic [6:0] RESEARCH_SENDER = 7'd44;
+    localparam logic [6:0] RESEARCH_RECORDS = 7'd45;
+    localparam logic [6:0] RESEARCH_TRANSFER = 7'd46;
+    localparam logic [6:0] PLACE = 7'd47;
+    localparam logic [6:0] START_WAIT = 7'd48;
+    localparam logic [6:0] INSERT = 7'd49;
+    localparam logic [6:0] INSERT_NODE = 7'd50;
+    localparam logic [6:0] INSERT_TRANSFER = 7'd51;
+    localparam logic [6:0] INSERT_ENTRY = 7'd52;
+    localparam logic [6:0] REGISTERED = 7'd53;
+    localparam logic [6:0] FIRST_PACKET = 7'd54;
+    localparam logic [6:0] RELEASE = 7'd55;
+    localparam logic [6:0] RELEASE_FIND = 7'd56;
+    localparam logic [6:0] RELEASE_SLOT = 7'd57;
+    localparam logic [6:0] HELD_DRAIN = 7'd58;
+    localparam logic [6:0] HELD_DONE = 7'd59;
+    // Completion, notices, ends of transfers.
+    localparam logic [6:0] COMPLETE = 7'd60;
+    localparam logic [6:0] COMPLETE_TRANSFER = 7'd61;
+    localparam logic [6:0] COMPLETE_MARK = 7'd62;
+    localparam logic [6:0] COMPLETE_SLOT = 7'd63;
+    localparam logic [6:0] COMPLETE_PACKET = 7'd64;
+    localparam logic [6:0] COMPLETE_ENTRY = 7'd65;
+    localparam logic [6:0] COMPLETE_DONE = 7'd66;
+    localparam logic [6:0] COMPLETE_NOTICE = 7'd67;
+    localparam logic [6:0] AWAIT = 7'd68;
+    localparam logic [6:0] NOTICE = 7'd69;
+    localparam logic [6:0] NOTICE_EVENT = 7'd70;
+    localparam logic [6:0] CLOSE = 7'd71;
+    localparam logic [6:0] CLOSE_RECORD = 7'd72;
+    localparam logic [6:0] CLOSE_WAIT = 7'd73;
+    // Sweep, and the release of a node's earlier incarnations.
+    localparam logic [6:0] SWEEP = 7'd74;
+    localparam logic [6:0] SWEEP_ENTRY = 7'd75;
+    localparam logic [6:0] SWEEP_ENTRY_DUE = 7'd76;
+    localparam logic [6:0] EXPIRE = 7'd77;
+    localparam logic [6:0] SWEEP_ENTRY_NEXT = 7'd78;
+    localparam logic [6:0] SWEEP_TRANSFER = 7'd79;
+    localparam logic [6:0] SWEEP_TRANSFER_DUE = 7'd80;
+    localparam logic [6:0] SWEEP_TRANSFER_NEXT = 7'd81;
+    localparam logic [6:0] SWEEP_SENDER = 7'd82;
+    localparam logic [6:0] SWEEP_NODE = 7'd83;
+    localparam logic [6:0] SWEEP_SENDER_NEXT = 7'd84;
+    // Timers and commands.
+    localparam logic [6:0] TIMER = 7'd85;
+    localparam logic [6:0] TIMER_DUE = 7'd86;
+    localparam logic [6:0] TIMER_SEARCH = 7'd87;
+    localparam logic [6:0] TIMER_FIND = 7'd88;
+    localparam logic [6:0] TIMER_SLOT = 7'd89;
+    localparam logic [6:0] TIMER_EVENT = 7'd90;
+    localparam logic [6:0] TIMER_RELEASE = 7'd91;
+    localparam logic [6:0] TIMER_RESET = 7'd92;
+    localparam logic [6:0] TIMER_RESET_WAIT = 7'd93;
+    localparam logic [6:0] TIMER_SWEEP = 7'd94;
+    localparam logic [6:0] TIMER_END = 7'd95;
+    localparam logic [6:0] COMMAND = 7'd96;
+    localparam logic [6:0] COMMAND_ENTRY = 7'd97;
+    localparam logic [6:0] COMMAND_ENTRY_LATCH = 7'd98;
+    localparam logic [6:0] COMMAND_SLOT = 7'd99;
+    localparam logic [6:0] COMMAND_WINDOW = 7'd100;
+    localparam logic [6:0] COMMAND_WAIT = 7'd101;
+    logic [6:0] state;
 
     // ---------------------------------------------------------------------------------------------------------------------------------
     // The packet: that of the port, or one from the escape channel.
@@ -265,11 +351,11 @@ module ni_receive #(
     // The memory windows are asked for the whole segment.
     logic                     whole;
     // States in which the subroutines continue.
-    state_t                   reply_next;
-    state_t                   advance_next;
-    state_t                   complete_next;
-    state_t                   close_next;
-    state_t                   sweep_next;
+    logic [6:0] reply_next;
+    logic [6:0] advance_next;
+    logic [6:0] complete_next;
+    logic [6:0] close_next;
+    logic [6:0] sweep_next;
     // Answer and fault in progress.
     logic [7:0]               reason;
     logic [31:0]              newest;

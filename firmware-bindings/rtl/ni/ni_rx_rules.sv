@@ -56,6 +56,7 @@ module ni_rx_rules (
         allowed[ni_pkg::FLAGS_NOTIFY_RECEIVER_BIT] = segment;
         allowed[ni_pkg::FLAGS_NO_NOTICE_BIT] = segment || is_request || is_message_start;
         allowed[ni_pkg::FLAGS_TRIMMED_BIT] = segment;
+        allowed[ni_pkg::FLAGS_LAST_HOP_BIT] = is_passive || is_active || is_slow;
         allowed[ni_pkg::FLAGS_ECHO_BIT] = is_ack || is_nack || is_answer || is_map;
     end
     wire flags_allowed = (flags & ~allowed) == 8'h0

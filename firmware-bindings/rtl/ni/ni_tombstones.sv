@@ -45,8 +45,14 @@ module ni_tombstones #(
     logic [63:0]           ranges [0:SOURCES*RANGES-1];
     logic [RANGE_BITS-1:0] counts [0:SOURCES-1];
 
-    typedef enum logic [2:0] {IDLE, READ, SCAN, MOVE_DOWN, MOVE_UP, STORE} state_t;
-    state_t state;
+    // Constants instead of an enumeration: Icarus Verilog 11 takes its names in port connections for new wires.
+    localparam logic [2:0] IDLE = 3'd0;
+    localparam logic [2:0] READ = 3'd1;
+    localparam logic [2:0] SCAN = 3'd2;
+    localparam logic [2:0] MOVE_DOWN = 3'd3;
+    localparam logic [2:0] MOVE_UP = 3'd4;
+    localparam logic [2:0] STORE = 3'd5;
+    logic [2:0] state;
 
     logic [1:0]              r_op;
     logic [SOURCE_BITS-1:0]  r_source;

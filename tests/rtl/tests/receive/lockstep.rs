@@ -238,7 +238,10 @@ impl Lockstep {
             }
             Input::Clear => {
                 self.former = self.counts();
+                // Memory windows stay (docs/protocol/interface.md 10.7).
+                let windows = self.receiver.access().clone();
                 self.receiver = Receiver::new(self.config).unwrap();
+                *self.receiver.access_mut() = windows;
                 self.send(b"X");
                 self.check_command(&Found::Command { failed: false });
             }
