@@ -7,6 +7,9 @@ use fpga_pci::testing::skipped_without;
 use fpga_rtl::board::{BOARDS, Board, BoardError, BoardNetwork};
 use fpga_sim::CardDescription;
 
+/// Change of a card description.
+type Change = fn(&mut CardDescription);
+
 /// Record of the script's run; `None` without `tclsh`.
 fn run(board: &Board, card: &CardDescription, network: BoardNetwork) -> Option<String> {
     if Command::new("tclsh").arg("/dev/null").output().is_err() {
@@ -61,7 +64,7 @@ fn card_beyond_the_rtl_is_refused_with_its_key() {
     assert!(matches!(Board::named("u51"), Err(BoardError::Unknown(_))));
     let folder = tempfile::tempdir().unwrap();
     let board = Board::named("kc705").unwrap();
-    let changes: [(&str, fn(&mut CardDescription)); 4] = [
+    let changes: [(&str, Change); 4] = [
         ("ni.commands", |card| card.ni.commands = 1),
         ("ni.registry_entries", |card| card.ni.registry_entries = 100),
         ("xdma.data_width", |card| card.xdma.data_width = 256),
