@@ -84,12 +84,12 @@ pub enum BoardError {
         wanted: String,
     },
     /// A file cannot be written.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot write {}: {reason}", path.display())]
     File {
         /// The file or folder.
         path: PathBuf,
         /// Error of the system.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
 }
 
@@ -143,7 +143,7 @@ impl Board {
         self.check(card)?;
         let sources = folder.join("rtl");
         std::fs::create_dir_all(&sources)
-            .map_err(|source| BoardError::File { path: sources.clone(), source })?;
+            .map_err(|reason| BoardError::File { path: sources.clone(), reason })?;
         let constraints = format!("{}.xdc", self.name);
         let design = include_str!("../../../../firmware-bindings/rtl/boards/ni_design.tcl");
         let mut files = vec![
@@ -153,7 +153,7 @@ impl Board {
         ];
         files.extend(crate::sources::NI.iter().map(|(name, text)| (sources.join(name), (*text).to_owned())));
         for (path, text) in &files {
-            std::fs::write(path, text).map_err(|source| BoardError::File { path: path.clone(), source })?;
+            std::fs::write(path, text).map_err(|reason| BoardError::File { path: path.clone(), reason })?;
         }
         Ok(files.into_iter().map(|(path, _)| path).collect())
     }
