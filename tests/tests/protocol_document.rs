@@ -160,6 +160,7 @@ fn defaults() -> BTreeMap<&'static str, String> {
         ("SenderConfig::destinations", sender.destinations.to_string()),
         ("SenderConfig::live_per_destination", sender.live_per_destination.to_string()),
         ("ReceiverConfig::registry_entries", receiver.registry_entries.to_string()),
+        ("ReceiverConfig::hashed_registry", if receiver.hashed_registry { "yes" } else { "no" }.to_owned()),
         ("ReceiverConfig::escape_slots", receiver.escape_slots.to_string()),
         ("ReceiverConfig::transfers", receiver.transfers.to_string()),
         ("ReceiverConfig::sources", receiver.sources.to_string()),

@@ -251,7 +251,7 @@ fn feedback_congested_route_is_avoided_before_rate_is_lowered() {
 
 /// Prints the table of docs/guide/many-paths.md: times in us, path avoided / rate lowered / no reports.
 #[test]
-#[ignore = "long: 54 transfers for a table"]
+#[ignore = "long: 3 s: 54 transfers for a table"]
 fn feedback_congested_route_at_every_rate() {
     for gbps in [2, 3, 4, 5, 8, 10] {
         let cells = [Scheme::Registry, Scheme::AdaptiveWindow, Scheme::Selective].map(|scheme| {
