@@ -83,6 +83,7 @@ fn icarus_elaborates_all_modules() {
 }
 
 #[test]
+#[ignore = "long: 13 s: Yosys elaborates each module in two sizes"]
 fn yosys_finds_no_latch_loop_or_missing_driver() {
     if !has("yosys", "-V") {
         return;
