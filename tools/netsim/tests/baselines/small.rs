@@ -79,7 +79,7 @@ fn search_sender_window_longer_than_message_equals_message_length() {
 }
 
 #[test]
-#[ignore = "long: 60 s: seven packets, larger fault budgets"]
+#[ignore = "long: 900 s: seven packets, larger fault budgets"]
 fn search_baselines_seven_packets_larger_fault_budget() {
     const MORE: [FaultBudget; 2] = [fault_budget(2, 2, 0), fault_budget(1, 1, 1)];
     every(1..=8, 7..=7, &MORE, sender_windows);
