@@ -379,7 +379,7 @@ contract_blocks! {
             /// The fault log is not empty.
             [3:3] FAULTED "faulted";
         };
-        /// Payload bytes of a full packet, as a power of two: 6 to 12.
+        /// Payload bytes of a full packet, as a power of two: 6 to 15.
         ro PACKET_SIZE_LOG2: 0x0010 "packet_size_log2";
         /// Bits of a reception mask: maximum number of packets in a segment, 1 to 256.
         ro MASK_BITS: 0x0014 "mask_bits";
@@ -958,7 +958,7 @@ pub mod layout {
             u16 PAYLOAD_LENGTH: 52;
             /// Try count; comes back in the acknowledgement.
             u8 TRIES: 54;
-            /// Payload bytes of a full packet, as a power of two: 6 to 12.
+            /// Payload bytes of a full packet, as a power of two: 6 to 15.
             u8 PACKET_SIZE_LOG2: 55;
         }
 
@@ -1024,7 +1024,7 @@ pub mod layout {
 
         /// HELLO and HELLO_REPLY: capabilities of the node that made the packet.
         pub mod hello: common [32] {
-            /// Payload bytes of a full packet, as a power of two: 6 to 12.
+            /// Payload bytes of a full packet, as a power of two: 6 to 15.
             u8 PACKET_SIZE_LOG2: 16;
             /// Newest wire version that the node supports, not 0.
             u8 WIRE_VERSION: 17;
@@ -1060,7 +1060,7 @@ pub mod layout {
             u32 LEFT: 64;
             /// A Scheme, not Registry.
             u8 SCHEME: 68;
-            /// Payload bytes of a full packet, as a power of two: 6 to 12.
+            /// Payload bytes of a full packet, as a power of two: 6 to 15.
             u8 PACKET_SIZE_LOG2: 69;
             /// 0.
             u16 RESERVED: 70;
@@ -1084,7 +1084,7 @@ pub mod layout {
             u8 TAIL: 33;
             /// A Scheme, not Registry.
             u8 SCHEME: 34;
-            /// Payload bytes of a full packet, as a power of two: 6 to 12.
+            /// Payload bytes of a full packet, as a power of two: 6 to 15.
             u8 PACKET_SIZE_LOG2: 35;
         }
 
