@@ -54,15 +54,21 @@ struct Variant {
 const SIZES: [(u64, u64); 7] = [(16, 32), (64, 32), (64, 64), (64, 128), (64, 256), (256, 32), (1024, 32)];
 
 fn variants() -> Vec<Variant> {
-    let of = |top: &'static str, entries, mask| Variant {
-        name: format!("{top}-{entries}-{mask}"),
-        top,
-        parameters: vec![("ENTRIES", entries), ("MASK_BITS", mask)],
+    let of = |top: &'static str, hashed: Option<bool>, (entries, mask)| {
+        let kind = hashed.map_or("", |hashed| if hashed { "-hashed" } else { "-compared" });
+        let sizes = [("ENTRIES", entries), ("MASK_BITS", mask)];
+        let hashed = hashed.map(|hashed| ("HASHED", u64::from(hashed)));
+        Variant {
+            name: format!("{top}{kind}-{entries}-{mask}"),
+            top,
+            parameters: sizes.into_iter().chain(hashed).collect(),
+        }
     };
-    ["ni_registry_cam", "ni_registry_hash", "ni_receive"]
+    ["ni_registry", "ni_receive"]
         .into_iter()
-        .flat_map(|top| SIZES.map(|(entries, mask)| of(top, entries, mask)))
-        .chain([of("fpga_ni", 64, 32)])
+        .flat_map(|top| [false, true].map(|hashed| (top, hashed)))
+        .flat_map(|(top, hashed)| SIZES.map(|sizes| of(top, Some(hashed), sizes)))
+        .chain([of("fpga_ni", None, (64, 32))])
         .collect()
 }
 
@@ -103,9 +109,9 @@ fn synthesise(root: &Path, variant: &Variant, family: &str) -> Result<Area, Area
     files.sort_by_key(|path| (!path.ends_with("ni_pkg.sv"), path.clone()));
     let files: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     let set: Vec<String> =
-        variant.parameters.iter().map(|(name, value)| format!("-set {name} {value}")).collect();
+        variant.parameters.iter().map(|(name, value)| format!("-chparam {name} {value}")).collect();
     let script = format!(
-        "read_verilog -sv {}; hierarchy -top {top}; chparam {} {top}; synth_xilinx -family {family} -noiopad -noclkbuf -flatten -top {top}; \
+        "read_verilog -sv {}; hierarchy -top {top} {}; synth_xilinx -family {family} -noiopad -noclkbuf -flatten -top {top}; \
          check -assert; write_json {}",
         files.join(" "),
         set.join(" "),

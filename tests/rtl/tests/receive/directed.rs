@@ -5,7 +5,7 @@ use rand_pcg::Pcg64;
 
 use super::common::{KEY, Shape};
 use super::lockstep::{Input, Lockstep, open_window};
-use super::{DEFAULT, SMALL, Sizes, WIDE};
+use super::{DEFAULT, HASHED, SMALL, Sizes, WIDE};
 
 /// Visits every order of `items[from..]`.
 fn orders(items: &mut [u16], from: usize, visit: &mut impl FnMut(&[u16])) {
@@ -61,7 +61,7 @@ fn all_orders_of_six_packets_with_losses_and_duplicates_match() {
 /// Packets of registered segments take one cycle per beat of their payload, and four more.
 #[test]
 fn fast_path_takes_four_cycles_more_than_payload() {
-    for sizes in [SMALL, DEFAULT, WIDE] {
+    for sizes in [SMALL, HASHED, DEFAULT, WIDE] {
         let Some(program) = sizes.build() else { return };
         let config = sizes.config();
         let size = 1u32 << sizes.packet_log2;
