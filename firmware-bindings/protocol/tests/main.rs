@@ -14,6 +14,7 @@ mod loss_detection;
 mod messages;
 mod not_ready;
 mod notice_slots;
+mod notices;
 mod op_table;
 mod orders;
 mod pauses;

@@ -9,16 +9,25 @@ use fpga_ni_tests::Model;
 use fpga_protocol::Nanos;
 use fpga_protocol::receiver::ReceiverConfig;
 
+#[path = "../../../firmware-bindings/protocol/tests/bad_input.rs"]
+mod bad_input;
 pub(crate) mod common;
 mod directed;
 #[path = "../../../firmware-bindings/protocol/tests/errata.rs"]
 mod errata;
+mod errata_list;
+#[path = "../../../firmware-bindings/protocol/tests/events.rs"]
+mod events;
 mod faults;
 mod lockstep;
 mod netlist;
+#[path = "../../../firmware-bindings/protocol/tests/notices.rs"]
+mod notices;
 mod traffic;
 #[path = "../../../firmware-bindings/protocol/tests/trimmed.rs"]
 mod trimmed;
+#[path = "../../../firmware-bindings/protocol/tests/withdraw.rs"]
+mod withdraw;
 
 use lockstep::Lockstep;
 use traffic::Traffic;

@@ -7,7 +7,10 @@ use std::ops::Deref;
 
 use fpga_firmware::wire::{Arrived, DataHeader};
 use fpga_protocol::Nanos;
-use fpga_protocol::receiver::{MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig, WindowError};
+use fpga_protocol::receiver::{
+    MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig, WindowError,
+};
+use fpga_registers::CardAddr;
 
 use super::RECORDED;
 use super::lockstep::{Input, Lockstep};
@@ -28,7 +31,8 @@ pub(crate) struct TestBed {
 
 impl TestBed {
     pub(crate) fn new(config: ReceiverConfig) -> Self {
-        let mut receiver = Recorder { receiver: original::receiver(config), inputs: Vec::new() };
+        let mut receiver =
+            Recorder { receiver: original::receiver(config), inputs: Vec::new(), refused: false };
         let window = *receiver.receiver.access().get(0).unwrap();
         receiver.inputs.push(Input::Install { index: 0, window });
         Self { receiver, memory: Memory::default(), now: Nanos::ZERO }
@@ -58,6 +62,20 @@ impl TestBed {
 pub(crate) struct Recorder {
     receiver: Receiver,
     inputs: Vec<Input>,
+    /// The test's memory has refused a write. The memory of the lockstep refuses addresses of its own.
+    refused: bool,
+}
+
+/// Memory of a test, with a record of refusals.
+struct RecordedMemory<'a, M> {
+    memory: &'a mut M,
+    refused: &'a mut bool,
+}
+
+impl<M: ReceiveMemory> ReceiveMemory for RecordedMemory<'_, M> {
+    fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.memory.write(at, bytes).inspect_err(|_| *self.refused = true)
+    }
 }
 
 impl Deref for Recorder {
@@ -77,7 +95,8 @@ impl Recorder {
         memory: &mut M,
     ) {
         self.inputs.push(Input::Packet { now: now.get(), header: *header, payload: payload.to_vec() });
-        self.receiver.handle_packet(now, header, payload, memory);
+        let mut memory = RecordedMemory { memory, refused: &mut self.refused };
+        self.receiver.handle_packet(now, header, payload, &mut memory);
     }
 
     pub(crate) fn handle_trimmed<M: ReceiveMemory>(
@@ -106,6 +125,11 @@ impl Recorder {
         self.receiver.set_timeouts(escape, registry, packet_lifetime);
     }
 
+    pub(crate) fn set_notice_slots(&mut self, slots: u32) {
+        self.inputs.push(Input::NoticeSlots(slots));
+        self.receiver.set_notice_slots(slots);
+    }
+
     pub(crate) fn access_mut(&mut self) -> RecordedWindows<'_> {
         RecordedWindows(self)
     }
@@ -128,7 +152,7 @@ impl RecordedWindows<'_> {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() || self.refused {
             return;
         }
         let Some(program) = RECORDED.build() else { return };
