@@ -4,6 +4,7 @@ mod allocations;
 mod cdma;
 mod cdma_ring;
 mod channels;
+mod conformance_rtl;
 mod conformance_threaded;
 mod dma;
 mod documents;

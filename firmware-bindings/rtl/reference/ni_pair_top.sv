@@ -1,12 +1,13 @@
-// Two cards with network interface, nodes 1 and 2, at ports of the simulated network (`fpga_network`).
+// Cards with network interface at ports of the simulated network (`fpga_network`): nodes 1 to CARDS, two by default.
 
 `timescale 1ps / 1ps
 
 module ni_pair_top #(
+    parameter int CARDS = 2,
     parameter int DATA_WIDTH = 256,
     parameter int RAM_SIZE = 33554432
 );
-    for (genvar card = 0; card < 2; card++) begin : g_card
+    for (genvar card = 0; card < CARDS; card++) begin : g_card
         wire clk, rst_n;
         wire [DATA_WIDTH-1:0] rx_tdata, tx_tdata;
         wire [DATA_WIDTH/8-1:0] rx_tkeep, tx_tkeep;

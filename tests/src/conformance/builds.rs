@@ -61,6 +61,9 @@ pub const ONE_MESSAGE: Build = build!("one-message");
 /// Fewer vectors than channels and user interrupts.
 pub const FEW_VECTORS: Build = build!("few-vectors");
 
+/// An event ring in card memory, from which the host fetches events.
+pub const FETCHED_EVENTS: Build = build!("fetched-events");
+
 /// All builds.
 pub const BUILDS: &[&Build] = &[
     &LOOPS,
@@ -73,6 +76,7 @@ pub const BUILDS: &[&Build] = &[
     &LEGACY_LINE,
     &ONE_MESSAGE,
     &FEW_VECTORS,
+    &FETCHED_EVENTS,
 ];
 
 #[cfg(test)]
@@ -84,7 +88,8 @@ mod tests {
         for build in BUILDS {
             assert_eq!(Build::named(build.name), Some(*build));
             let description = build.description();
-            let plain = [NO_REALIGNMENT, LEGACY_LINE, ONE_MESSAGE, FEW_VECTORS].contains(build);
+            let plain = [NO_REALIGNMENT, LEGACY_LINE, ONE_MESSAGE, FEW_VECTORS, FETCHED_EVENTS];
+            let plain = plain.contains(build);
             assert!(description.xdma.stream || plain, "{}", build.name);
         }
         assert_eq!(Build::named("other"), None);

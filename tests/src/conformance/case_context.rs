@@ -6,6 +6,7 @@ use core::cell::RefCell;
 use core::time::Duration;
 use fpga_pci::InterruptError;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fpga_card::fault_plan::FaultEntry;
 use fpga_driver::{
@@ -26,6 +27,8 @@ use crate::{TIMEOUT, bytes};
 const SCRATCH: u64 = 32 << 20;
 /// Bytes of card memory that cases use where its size is unknown: the block memory of the vendor's example design.
 const SCRATCH_UNKNOWN: u64 = 4096;
+/// Bytes of a transfer that measures a card's rate.
+const RATE_SAMPLE: u64 = 64 << 10;
 /// Start of the memory that cases use. The memory below stays as it is: programs mostly fill memory from the start.
 const SCRATCH_START: u64 = 1 << 20;
 
@@ -64,6 +67,9 @@ pub struct Opened {
 /// Maximum time until an engine is idle, where a case makes it hang. An engine that works stops within microseconds.
 pub const HANG_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// Unit of the sizes that [`CaseContext::bytes_within`] returns, in bytes: a beat of the widest data bus.
+const PACE_STEP: usize = 64;
+
 impl<'a> CaseContext<'a> {
     pub(super) const fn new(backend: &'a dyn TestBackend, fixture: &'a dyn Fixture) -> Self {
         Self { backend, fixture, costs: RefCell::new(Vec::new()) }
@@ -94,6 +100,23 @@ impl<'a> CaseContext<'a> {
     #[must_use]
     pub fn real_time(&self) -> bool {
         self.backend.missing_reason(Capability::Repeatable).is_some()
+    }
+
+    /// Returns the number of bytes that this card moves on one channel within `span`: a multiple of [`PACE_STEP`], and at least that.
+    ///
+    /// The driver has limits in real time that are made for hardware: 25 ms for an engine to stop, 100 ms between two looks at a sleeping
+    /// channel, a second for a part of a copy inside the card. A design in a simulator moves a few bytes per microsecond and exceeds them
+    /// without a fault. A case whose expectation holds only below such a limit sizes its transfers by this function, with a `span` of at
+    /// most a twentieth of the limit. The rate is measured: the faster of two transfers of 64 KiB, in the slower direction. Channels 0 must
+    /// be free. In virtual time, sizes are unlimited.
+    #[must_use]
+    pub fn bytes_within(&self, opened: &Opened, span: Duration) -> usize {
+        if !self.real_time() {
+            return usize::MAX;
+        }
+        let (bytes, took) = (u128::from(RATE_SAMPLE.min(opened.scratch.length)), opened.sample_time());
+        let within = bytes * span.as_nanos() / took.as_nanos().max(1);
+        (usize::try_from(within).unwrap_or(usize::MAX) / PACE_STEP * PACE_STEP).max(PACE_STEP)
     }
 
     /// Runs `case` on a card of another build.
@@ -209,6 +232,30 @@ impl Opened {
     #[must_use]
     pub fn at(&self, offset: u64) -> CardAddr {
         CardAddr::new(self.scratch.start.get() + offset)
+    }
+
+    /// Returns the time of a transfer of [`RATE_SAMPLE`] bytes in the slower direction.
+    fn sample_time(&self) -> Duration {
+        let length = usize::try_from(RATE_SAMPLE.min(self.scratch.length)).unwrap_or(0);
+        let mut buffer = Some(self.card.buffer(length).expect("DMA memory"));
+        let mut fastest = |transfer: &mut dyn FnMut(DmaBuffer) -> DmaBuffer| {
+            let mut time = || {
+                let began = Instant::now();
+                buffer = buffer.take().map(&mut *transfer);
+                began.elapsed()
+            };
+            time().min(time())
+        };
+        let mut channels = (self.card.h2c(0).ok(), self.card.c2h(0).ok());
+        let written = channels.0.as_mut().map(|h2c| {
+            fastest(&mut |buffer| {
+                h2c.write_with(buffer, self.at(0), long_wait()).expect("the write succeeds")
+            })
+        });
+        let read = channels.1.as_mut().map(|c2h| {
+            fastest(&mut |buffer| c2h.read_with(buffer, self.at(0), long_wait()).expect("the read succeeds"))
+        });
+        written.max(read).unwrap_or_default()
     }
 
     /// Skips the case unless the card is known to have `bytes` bytes of usable memory.

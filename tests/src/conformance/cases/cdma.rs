@@ -1,5 +1,7 @@
 //! The copy engine (CDMA) inside the card.
 
+use core::time::Duration;
+
 use fpga_driver::{
     CardAddr, Cdma, CdmaError, CdmaRing, CdmaRingOptions, DescriptorPath, Error, ResourceError, WaitMode,
     WaitOptions, errors::CdmaRingError,
@@ -28,6 +30,8 @@ pub(super) const CASES: &[Case] = &[
 pub(super) const FROM: u64 = 0;
 pub(super) const TO: u64 = 4 << 20;
 pub(super) const RING: u64 = 8 << 20;
+/// Maximum time of a copy: a twentieth of the time after which the driver takes a copy without a time limit for stuck.
+const COPY_SPAN: Duration = Duration::from_millis(50);
 
 pub(super) fn engine(opened: &Opened) -> Result<Cdma, Skip> {
     opened.needs(9 << 20)?;
@@ -53,9 +57,11 @@ pub(super) fn read(opened: &Opened, offset: u64, length: usize) -> Vec<u8> {
 fn copies(context: &mut CaseContext<'_>) -> Verdict {
     let opened = context.open();
     let mut cdma = engine(&opened)?;
+    let paced = context.bytes_within(&opened, COPY_SPAN);
     for (seed, (length, from, to)) in
         [(64, 0, 0), (1, 3, 5), (4096, 64, 128), (100_001, 7, 9), (1 << 20, 0, 64)].into_iter().enumerate()
     {
+        let length = paced.min(length);
         let data = bytes(seed as u64, length);
         write(&opened, FROM + from, &data);
         write(&opened, TO + to - to.min(1), &vec![0xEE; length + 2]);
@@ -70,14 +76,14 @@ fn copies(context: &mut CaseContext<'_>) -> Verdict {
             "{length} bytes: memory behind the destination is unchanged"
         );
     }
-    random_copies(&opened, &mut cdma);
+    random_copies(&opened, &mut cdma, paced);
     drop(cdma);
     opened.close();
     Ok(())
 }
 
-/// Random copies within an array of bytes, overlapping and empty ones included: card memory matches the array.
-fn random_copies(opened: &Opened, cdma: &mut Cdma) {
+/// Random copies of at most `most` bytes within an array of bytes, overlapping and empty ones included: card memory matches the array.
+fn random_copies(opened: &Opened, cdma: &mut Cdma, most: usize) {
     const ARRAY: usize = 1 << 20;
     let mut rng = Pcg64::new(1, 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
     let mut below = |end: usize| usize::try_from(rng.next_u64() % end as u64).unwrap_or(0);
@@ -86,7 +92,7 @@ fn random_copies(opened: &Opened, cdma: &mut Cdma) {
         write(opened, FROM, &array);
         for n in 0..32 {
             let (from, to) = (below(ARRAY), below(ARRAY));
-            let longest = if below(2) == 0 { 130 } else { 200_000 };
+            let longest = if below(2) == 0 { 130 } else { most.min(200_000) };
             let length = below(longest).min(ARRAY - from.max(to));
             let at = |offset: usize| opened.at(FROM + offset as u64);
             let copied = cdma.copy(at(from), at(to), length as u64);

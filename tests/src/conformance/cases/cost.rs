@@ -80,11 +80,23 @@ fn batches(
     depth: usize,
     wait: WaitOptions,
 ) {
+    batches_of(pair, memory, 4096, batches, depth, wait);
+}
+
+/// Runs `count` batches of transfers of `length` bytes, at most 4 KiB, and waits for each batch.
+fn batches_of(
+    pair: &mut ChannelPair,
+    memory: fpga_driver::MemoryHandle,
+    length: usize,
+    batches: usize,
+    depth: usize,
+    wait: WaitOptions,
+) {
     for _ in 0..batches {
         let mut last = None;
         for n in 0..depth {
             let at = pair.at((n % 64 * 4096) as u64);
-            last = Some(pair.channel.submit_at(memory, n % 64 * 4096, 4096, at).expect("accepted"));
+            last = Some(pair.channel.submit_at(memory, n % 64 * 4096, length, at).expect("accepted"));
         }
         pair.channel.wait_ended(last.expect("a batch that is not empty"), wait).expect("the batch completes");
     }
@@ -233,13 +245,17 @@ fn has_line_only(opened: &Opened) -> bool {
 fn interrupt(context: &mut CaseContext<'_>) -> Verdict {
     const BATCHES: usize = 24;
     const TRIES: usize = 50;
+    /// Maximum time of a batch: a twentieth of the time after which a sleeping wait looks at the channel's registers.
+    const BATCH_SPAN: Duration = Duration::from_millis(5);
     let opened = context.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
     // The level must be cleared at the card before the line can be unmasked: one more write per wake-up.
     let more = u64::from(has_line_only(&opened));
+    let paced = context.bytes_within(&opened, BATCH_SPAN);
     for setup in opened.setups() {
         for depth in [1, 16, 64, 256] {
+            let length = (paced / depth).clamp(64, 4096);
             let wait = long_wait().mode(WaitMode::Interrupt);
             // Counting starts with the first batch. The interrupt of a warm-up batch could still be in flight when its poll has ended, and
             // would then be counted with the others: one too many, of unknown origin.
@@ -255,9 +271,9 @@ fn interrupt(context: &mut CaseContext<'_>) -> Verdict {
                     .register_memory(opened.card.registered_memory(64 * 4096).expect("DMA memory"))
                     .expect("registration succeeds");
                 let (before, began) = (executed(&opened), Instant::now());
-                let cost = cost(&opened, || batches(&mut pair, memory, count, depth, wait));
+                let cost = cost(&opened, || batches_of(&mut pair, memory, length, count, depth, wait));
                 let passed = began.elapsed();
-                assert_executed(&opened, before, (count * depth) as u64, 4096);
+                assert_executed(&opened, before, (count * depth) as u64, length as u64);
                 // As with polling: two more reads for each millisecond without progress, which a busy machine may insert at any time. One
                 // of `TRIES` measurements must do without.
                 let stalled = if context.real_time() { 2 * passed.as_millis() } else { 0 };
