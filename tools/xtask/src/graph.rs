@@ -58,8 +58,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     // The owner of shared cards is for their tests.
     ("fpga-messages", &["fpga-rdma", "fpga-netmodel", "fpgad"]),
     ("fpga-libfabric", &["fpga-messages", "fpgad"]),
-    // The RDMA library is for its tests.
-    ("fpga-rtl", &["fpga-netmodel", "fpga-rdma"]),
+    // The RDMA library and its inspection are for its tests.
+    ("fpga-rtl", &["fpga-diag", "fpga-netmodel"]),
     ("fpga-netsim", &["fpga-protocol", "fpga-netmodel", "fpga-input"]),
     ("xdma-compat", &["fpga-driver"]),
     (

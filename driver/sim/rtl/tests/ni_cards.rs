@@ -1,6 +1,9 @@
 //! Two cards with the network interface in SystemVerilog: transfers of the RDMA library from one to the other.
 
-use std::path::PathBuf;
+mod mirror;
+mod restarts;
+
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fpga_driver::{Card, CardAddr, CardRange};
@@ -40,12 +43,53 @@ fn model() -> Option<PathBuf> {
     build("ni_pair_top", &sources, &[], "rtl-ni-pair")
 }
 
+/// A simulation of two cards, on a network with these conditions.
+struct Pair {
+    simulation: Simulation,
+    sockets: [PathBuf; 2],
+    _folder: tempfile::TempDir,
+}
+
+impl Pair {
+    /// Starts it. `None` without Verilator.
+    fn start(network: &str) -> Option<Self> {
+        let program = model()?;
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("second");
+        let card_file = rtl().join("reference/ni_card.yaml");
+        let mut simulation = Simulation::run(
+            &program,
+            &[
+                &format!("+fpga_network={network}"),
+                &format!("+fpga_card={}", card_file.display()),
+                &format!("+fpga_card.1={}", card_file.display()),
+                &format!("+fpga_socket.1={}", socket.display()),
+            ],
+        );
+        simulation.wait_until_ready();
+        let sockets = [simulation.socket().to_owned(), socket];
+        Some(Self { simulation, sockets, _folder: folder })
+    }
+
+    fn card(&self, number: usize) -> Card {
+        open_card(&self.sockets[number])
+    }
+}
+
+fn open_card(socket: &Path) -> Card {
+    Card::open(&format!("vfio-user:{}", socket.display())).unwrap()
+}
+
+/// Returns `length` bytes that differ for each `seed`.
+fn pattern(seed: u8, length: u64) -> Vec<u8> {
+    (0..length).map(|at| seed.wrapping_add(at.to_le_bytes()[0]).wrapping_mul(7)).collect()
+}
+
 /// Sends bytes of `from` to `to`, and compares them in the memory of `to`.
 fn send(from: (&Card, &mut Endpoint), to: (&Card, &mut Endpoint), seed: u8) {
     let (card, sender) = from;
     let (peer, receiver) = to;
-    let data: Vec<u8> =
-        (0..LENGTH).map(|at| seed.wrapping_add(at.to_le_bytes()[0]).wrapping_mul(7)).collect();
+    let data = pattern(seed, LENGTH);
     // The endpoints have channel 0.
     write(card, 1, SOURCE, &data);
     let region = receiver.open_region(sender.node(), CardRange::new(CardAddr::new(TARGET), LENGTH)).unwrap();
@@ -62,21 +106,8 @@ fn send(from: (&Card, &mut Endpoint), to: (&Card, &mut Endpoint), seed: u8) {
 
 /// Transfers in both directions, over a network with these conditions.
 fn transfers(network: &str) {
-    let Some(program) = model() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("second");
-    let card_file = rtl().join("reference/ni_card.yaml");
-    let mut simulation = Simulation::run(
-        &program,
-        &[
-            &format!("+fpga_network={network}"),
-            &format!("+fpga_card={}", card_file.display()),
-            &format!("+fpga_card.1={}", card_file.display()),
-            &format!("+fpga_socket.1={}", socket.display()),
-        ],
-    );
-    simulation.wait_until_ready();
-    let cards = [simulation.card(), Card::open(&format!("vfio-user:{}", socket.display())).unwrap()];
+    let Some(pair) = Pair::start(network) else { return };
+    let cards = [pair.card(0), pair.card(1)];
     let mut first = Endpoint::open(&cards[0]).unwrap();
     let mut second = Endpoint::open(&cards[1]).unwrap();
     assert_eq!([first.node().get(), second.node().get()], [1, 2]);
@@ -85,7 +116,7 @@ fn transfers(network: &str) {
         send((&cards[1], &mut second), (&cards[0], &mut first), round + 100);
     }
     drop((first, second, cards));
-    simulation.end_without_violations();
+    pair.simulation.end_without_violations();
 }
 
 #[test]
