@@ -14,6 +14,11 @@
 #include "Vdut.h"
 #include "verilated.h"
 
+#ifndef ANSWER_BYTES
+// Longest answer of the registry scheme.
+#define ANSWER_BYTES 36
+#endif
+
 namespace {
 
 // Cycles without progress after which the module is taken to be stuck.
@@ -173,7 +178,7 @@ private:
         finish_writes();
         if (dut.answer_valid && dut.answer_ready) {
             report('A', &dut.answer_length, 1);
-            write(&dut.answer, 36);
+            write(&dut.answer, ANSWER_BYTES);
         }
         if (dut.event_valid && dut.event_ready) {
             report('E', &dut.event_data, 64);

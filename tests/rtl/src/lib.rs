@@ -74,11 +74,12 @@ impl Model<'_> {
     fn stamp(&self, version: &str, files: &[PathBuf], driver: &Path) -> Result<String, String> {
         let mut hasher = DefaultHasher::new();
         (version, self.top, self.parameters).hash(&mut hasher);
-        // Drivers share headers.
-        let headers = fs::read_dir(driver.parent().unwrap_or(driver)).map_err(|error| error.to_string())?;
-        let mut all: Vec<PathBuf> = headers.flatten().map(|entry| entry.path()).collect();
-        all.retain(|path| path.extension().is_some_and(|extension| extension == "h"));
-        all.sort();
+        // Drivers share files.
+        let text = fs::read_to_string(driver).map_err(|error| format!("{}: {error}", driver.display()))?;
+        let included = text.lines().filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"'));
+        let mut all: Vec<PathBuf> = included.map(|name| driver.with_file_name(name)).collect();
+        // Verilator generates the others.
+        all.retain(|path| path.exists());
         for file in files.iter().chain(&all).map(PathBuf::as_path).chain([driver]) {
             fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?.hash(&mut hasher);
         }

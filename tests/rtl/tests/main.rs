@@ -7,6 +7,7 @@ mod events;
 mod frames;
 mod front_ends;
 mod lint;
+mod messages;
 mod packets;
 mod planted;
 mod random;
