@@ -22,7 +22,7 @@
 
 extern crate alloc;
 
-use alloc::collections::BinaryHeap;
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
@@ -360,6 +360,65 @@ impl<F> PartialEq for InTransit<F> {
 
 impl<F> Eq for InTransit<F> {}
 
+/// Frames in transit, by the time of their arrival. Without random delays they arrive in the order of their departure: then they are in
+/// a queue, and the heap is empty.
+#[derive(Clone, Debug)]
+struct Transit<F> {
+    queue: VecDeque<InTransit<F>>,
+    heap: BinaryHeap<InTransit<F>>,
+}
+
+impl<F> Transit<F> {
+    /// Allocates memory for `capacity` frames, under the conditions of data and control packets.
+    fn new(capacity: usize, data: &Conditions, control: &Conditions) -> Self {
+        let is_constant =
+            |one: &Conditions| matches!(one.delay, Delay::Constant(_)) && one.copy == Probability::NEVER;
+        let is_ordered = is_constant(data) && is_constant(control) && data.delay == control.delay;
+        Self {
+            queue: VecDeque::with_capacity(capacity),
+            heap: BinaryHeap::with_capacity(if is_ordered { 0 } else { capacity }),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.queue.len() + self.heap.len()
+    }
+
+    fn push(&mut self, frame: InTransit<F>) {
+        // The greater of two frames arrives earlier.
+        if self.queue.back().is_none_or(|last| *last > frame) {
+            self.queue.push_back(frame);
+        } else {
+            self.heap.push(frame);
+        }
+    }
+
+    fn is_queue_next(&self) -> bool {
+        match (self.queue.front(), self.heap.peek()) {
+            (Some(first), Some(other)) => first > other,
+            (first, _) => first.is_some(),
+        }
+    }
+
+    /// Returns the time of the next arrival.
+    fn next(&self) -> Option<Nanos> {
+        let first = if self.is_queue_next() { self.queue.front() } else { self.heap.peek() };
+        first.map(|frame| frame.at)
+    }
+
+    fn pop(&mut self) -> Option<InTransit<F>> {
+        if !self.is_queue_next() {
+            return self.heap.pop();
+        }
+        let first = self.queue.pop_front();
+        if self.queue.is_empty() {
+            // Starts again at the beginning of the buffer, so that frames do not pass through all of its memory.
+            self.queue.clear();
+        }
+        first
+    }
+}
+
 /// A one-way link for frames of type `F`; see the module's description.
 #[derive(Clone, Debug)]
 pub struct ImpairedLink<F> {
@@ -370,7 +429,7 @@ pub struct ImpairedLink<F> {
     blackouts: Vec<Blackout>,
     failed_routes: Vec<FailedRoute>,
     mark_after: Option<Nanos>,
-    travelling: BinaryHeap<InTransit<F>>,
+    travelling: Transit<F>,
     arrived: DeliveryPath<F>,
     capacity: usize,
     number: u64,
@@ -385,6 +444,7 @@ impl<F: Frame> ImpairedLink<F> {
     pub fn new(impairments: Impairments, capacity: usize, seed: u64) -> Result<Self, OrderError> {
         let Impairments { data, control, order, rate, distance, blackouts, failed_routes, mark_after } =
             impairments;
+        let travelling = Transit::new(capacity.saturating_add(1), &data, &control);
         Ok(Self {
             data: ImpairmentRng::new(data, Class::Data, seed),
             control: ImpairmentRng::new(control, Class::Control, seed),
@@ -393,7 +453,7 @@ impl<F: Frame> ImpairedLink<F> {
             blackouts,
             failed_routes,
             mark_after,
-            travelling: BinaryHeap::with_capacity(capacity.saturating_add(1)),
+            travelling,
             arrived: DeliveryPath::new(order, capacity, seed)?,
             capacity,
             number: 0,
@@ -477,7 +537,7 @@ impl<F: Frame> ImpairedLink<F> {
                 self.counters.delivered += 1;
                 return Some(frame);
             }
-            if self.travelling.peek()?.at > now || !self.arrive() {
+            if self.travelling.next()? > now || !self.arrive() {
                 return None;
             }
         }
@@ -505,8 +565,7 @@ impl<F: Frame> ImpairedLink<F> {
     /// no timer.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let arrival = self.travelling.peek().map(|first| first.at);
-        [arrival, self.arrived.poll_timeout()].into_iter().flatten().min()
+        [self.travelling.next(), self.arrived.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Time when the link has sent all accepted frames.
