@@ -45,7 +45,7 @@ fn node(mut endpoint: Endpoint, network: &SimNetwork, member: Membership, region
             .extend(std::iter::from_fn(|| endpoint.next_notification()).map(|notice| format!("{notice:?}")));
         quiet = if work == 0 && endpoint.is_idle() { quiet + 1 } else { 0 };
         member.show([(events.len() >= 2 && quiet >= QUIET).into(), 0, 0, 0]);
-        if (0..NODES).all(|other| member.board(other)[0] == 1) {
+        if (0..NODES).all(|other| member.board(other).0[0] == 1) {
             break;
         }
         if work > 0 {
@@ -154,7 +154,7 @@ fn partition_transfer_takes_the_time_of_a_common_clock() {
             let (for_a, for_b) = (members.next().unwrap(), members.next().unwrap());
             std::thread::scope(|scope| {
                 scope.spawn(move || {
-                    while for_b.board(0)[0] == 0 {
+                    while for_b.board(0).0[0] == 0 {
                         if b.poll().unwrap() == 0 {
                             b.relax();
                         }

@@ -22,7 +22,7 @@ fn run(partitions: &Partitions, member: &Membership, polls: u32) -> Vec<(u64, Ve
             card.relax();
             let now = card.now();
             member.show([now, 1, 2, 3]);
-            (now, (0..3).map(|number| member.board(number)).collect())
+            (now, (0..3).map(|number| member.board(number).0).collect())
         })
         .collect()
 }
@@ -114,7 +114,7 @@ fn partition_is_free_before_and_after_membership() {
     // Joined, both have the later time.
     let members = partitions.join();
     assert_eq!(second.now(), first.now());
-    assert!(members[0].is_connected(1));
+    assert!(members[0].board(1).1);
     drop(members);
     second.pause(std::time::Duration::from_micros(100));
     assert!(second.now() > first.now());

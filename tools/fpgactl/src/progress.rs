@@ -42,6 +42,8 @@ enum Unit {
 pub struct Progress {
     bar: ProgressBar,
     phase: Arc<Mutex<String>>,
+    /// Whether the line is on a terminal.
+    is_shown: bool,
     /// Percentage shown last: the phase text is rebuilt only when it changes.
     shown: Cell<u64>,
 }
@@ -86,12 +88,20 @@ impl Progress {
             bar.tick();
             bar.enable_steady_tick(TICK_INTERVAL);
         }
-        Self { bar, phase, shown: Cell::new(u64::MAX) }
+        Self { bar, phase, is_shown: seen, shown: Cell::new(u64::MAX) }
+    }
+
+    /// Returns whether the line is on a terminal.
+    #[must_use]
+    pub const fn is_shown(&self) -> bool {
+        self.is_shown
     }
 
     /// Sets the number of completed items.
     pub fn at(&self, count: u64) {
-        self.bar.set_position(count);
+        if self.is_shown {
+            self.bar.set_position(count);
+        }
     }
 
     /// Counts one more completed item.
@@ -101,8 +111,11 @@ impl Progress {
 
     /// Shows the progress of the current step as a percentage after its name.
     pub fn step(&self, name: impl FnOnce() -> String, done: u64, total: u64) {
+        if !self.is_shown {
+            return;
+        }
         let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100).min(100);
-        if self.shown.replace(percent) != percent && !self.bar.is_hidden() {
+        if self.shown.replace(percent) != percent {
             self.phase(format!("{} {percent} %", name()));
         }
     }

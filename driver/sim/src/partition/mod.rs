@@ -130,19 +130,10 @@ impl Membership {
         self.wire.show(self.number, board);
     }
 
-    /// Board of partition `number` as it was at the last exchange, its own too; after a partition was disconnected, its last one.
+    /// Board of partition `number` as it was at the last exchange, its own too, and whether the partition was connected then. After a
+    /// partition was disconnected, its last board.
     #[must_use]
-    pub fn board(&self, number: usize) -> Board {
-        self.seen(number).0
-    }
-
-    /// Returns whether partition `number` was connected at the last exchange.
-    #[must_use]
-    pub fn is_connected(&self, number: usize) -> bool {
-        self.seen(number).1
-    }
-
-    fn seen(&self, number: usize) -> (Board, bool) {
+    pub fn board(&self, number: usize) -> (Board, bool) {
         let mut seen = self.seen.borrow_mut();
         let round = self.wire.round();
         // No exchange happens while this partition works.

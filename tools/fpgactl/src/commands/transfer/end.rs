@@ -59,14 +59,15 @@ pub(super) trait Pump {
     fn report(&self) {}
 }
 
-impl Common<'_> {
-    /// Fails if the other end has failed.
-    pub(super) fn check_other(&self) -> Result<(), Ended> {
-        let other = self.peer.other();
-        let gone = !other.connected && matches!(other.phase, Phase::Running | Phase::Finished);
-        if gone || other.phase == Phase::Failed { Err(Ended::Abandoned) } else { Ok(()) }
+impl Status {
+    /// Fails if this end, the other one of the caller, has failed.
+    pub(super) fn check(&self) -> Result<(), Ended> {
+        let gone = !self.connected && matches!(self.phase, Phase::Running | Phase::Finished);
+        if gone || self.phase == Phase::Failed { Err(Ended::Abandoned) } else { Ok(()) }
     }
+}
 
+impl Common<'_> {
     /// Waits until nothing is in flight at either end: windows are returned, registry entries are released. `status`: shown to the other
     /// end, with another phase.
     pub(super) fn settle(&self, pump: &mut impl Pump, status: Status) -> Result<(), Ended> {
@@ -77,7 +78,7 @@ impl Common<'_> {
         loop {
             let worked = pump.poll()?;
             pump.report();
-            self.check_other()?;
+            self.peer.other().check()?;
             let was_quiet = quiet >= QUIET_ROUNDS;
             quiet = if !worked && pump.end().endpoint().is_idle() { quiet + 1 } else { 0 };
             let is_quiet = quiet >= QUIET_ROUNDS;

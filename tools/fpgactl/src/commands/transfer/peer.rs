@@ -88,15 +88,14 @@ impl Peer {
     fn status(&self, number: usize) -> Status {
         match self {
             Self::Simulated(member) => {
-                let [phase, count, bytes, verifying] = member.board(number);
+                let ([phase, count, bytes, verifying], connected) = member.board(number);
                 let phase = match phase {
                     0 => Phase::Running,
                     1 => Phase::Finished,
                     2 => Phase::Quiet,
                     _ => Phase::Failed,
                 };
-                let (is_verifying, connected) = (verifying != 0, member.is_connected(number));
-                Status { phase, count, bytes, is_verifying, connected }
+                Status { phase, count, bytes, is_verifying: verifying != 0, connected }
             }
             Self::Real { shown, .. } => lock(shown).get(number).copied().unwrap_or_default(),
         }

@@ -92,7 +92,7 @@ impl<'a> Receiver<'a> {
             if matches!(other.phase, Phase::Finished | Phase::Quiet) && other.count == number {
                 return Ok(None);
             }
-            self.common.check_other()?;
+            other.check()?;
             self.common.deadline.check(|| format!("transfer {}", number + 1))?;
             let now = self.host.end().now();
             if stall.has_news(worked, now, other) {

@@ -165,10 +165,11 @@ impl<'a> Sender<'a> {
                 return Ok(());
             }
             let number = self.outbox.departures.len() as u64 + 1;
-            self.common.check_other()?;
+            let other = self.common.peer.other();
+            other.check()?;
             self.common.deadline.check(|| format!("transfer {number}"))?;
             let now = self.host.end().now();
-            if stall.has_news(worked, now, self.common.peer.other()) {
+            if stall.has_news(worked, now, other) {
                 backoff.reset();
                 self.report();
             } else if let Some(waited) = stall.waited(now, self.common.deadline) {
@@ -182,7 +183,7 @@ impl<'a> Sender<'a> {
 
     /// Shows the progress of the transfer in progress.
     fn report(&self) {
-        let Some(current) = &self.outbox.current else { return };
+        let Some(current) = self.outbox.current.as_ref().filter(|_| self.progress.is_shown()) else { return };
         let number = self.outbox.departures.len() as u64 + 1;
         let done = self.host.acknowledged_bytes().saturating_sub(current.acknowledged).min(current.length);
         self.progress.step(|| format!("transfer {number}: network"), done, current.length);
