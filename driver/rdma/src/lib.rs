@@ -113,6 +113,8 @@ pub struct Endpoint {
     peers: Peers,
     /// Time before which nothing is sent.
     quiet_until: Option<Nanos>,
+    /// Time before which a poll finds no work unless an event has arrived; zero after every change by the program.
+    next_poll: Nanos,
     settings: Settings,
     ni: RegisterBlock,
     health: Health,
@@ -261,6 +263,7 @@ impl Endpoint {
             priority: options.priority,
         };
         let mask = self.mask_of(target.node);
+        self.next_poll = Nanos::ZERO;
         let submitted = self.sender.submit(now, command, options.scheme, mask);
         submitted.map_err(SendError::of)
     }
@@ -279,6 +282,7 @@ impl Endpoint {
     }
 
     fn withdraw(&mut self, now: Nanos, ticket: SendTicket) -> bool {
+        self.next_poll = Nanos::ZERO;
         match self.sender.cancel(now, ticket) {
             Withdrawal::Ended => false,
             Withdrawal::AtHost => true,

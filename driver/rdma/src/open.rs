@@ -147,6 +147,7 @@ impl Endpoint {
             reads: Reads::default(),
             peers: Peers::default(),
             quiet_until,
+            next_poll: Nanos::ZERO,
             settings: Settings {
                 read_channel: options.read_channel,
                 source_alignment: options.source_alignment.unwrap_or(1),

@@ -134,6 +134,7 @@ impl Endpoint {
                 expected: "one node's id; this one stands for all",
             });
         }
+        self.next_poll = Nanos::ZERO;
         let now = self.time();
         let until = now.saturating_add(patience.into());
         let again = now.saturating_add(RETRY_INTERVAL);

@@ -32,6 +32,9 @@ impl Endpoint {
 
     fn step(&mut self, now: Nanos) -> Result<usize, EndpointError> {
         let mut work = self.take_events(now)?;
+        if work == 0 && now < self.next_poll {
+            return Ok(0);
+        }
         // After the events: an answer that has already arrived prevents the timeout, even after a long time without a poll.
         self.sender.handle_timeout(now);
         self.retry_queries(now)?;
@@ -40,6 +43,7 @@ impl Endpoint {
             self.quiet_until = None;
             work += self.transmit.fill_windows(now, &mut self.sender)?;
         }
+        let mut is_complete = true;
         while let Some(completion) = self.sender.poll_completion() {
             let completion = SendCompletion::of(completion);
             self.peers.invalidate(&completion);
@@ -49,8 +53,11 @@ impl Endpoint {
             if !self.take_internal(now, &completion)? {
                 self.queues.completions.push_back(completion);
             }
+            // Its end may let another transfer begin.
+            is_complete = false;
             work += 1;
         }
+        self.next_poll = if is_complete { self.next_poll_time(now) } else { Nanos::ZERO };
         Ok(work)
     }
 

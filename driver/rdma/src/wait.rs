@@ -150,7 +150,7 @@ impl Endpoint {
 
     /// Returns the time of the next work that the card does not signal: a timer, or a transfer of header blocks, whose end raises no
     /// interrupt.
-    fn next_poll_time(&self, now: Nanos) -> Nanos {
+    pub(super) fn next_poll_time(&self, now: Nanos) -> Nanos {
         if self.transmit.is_uploading() || self.reads.responder.has_requests() {
             return now;
         }

@@ -136,6 +136,7 @@ impl Endpoint {
         if offset > readable || length > readable - offset {
             return Err(ReadError::Range { node: source.node, offset, length, readable });
         }
+        self.next_poll = Nanos::ZERO;
         let now = self.time();
         let usual = || TIMEOUT + Duration::from_nanos(length.saturating_mul(TIMEOUT_NS_PER_BYTE));
         let patience = options.deadline.unwrap_or_else(usual);
