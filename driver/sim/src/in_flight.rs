@@ -115,9 +115,6 @@ impl FramesInFlight {
 
     /// Takes frames that card `sender` has to send while there is space.
     pub(crate) fn fill(&mut self, sender: usize, card: &mut Card, now: Nanos) {
-        if !card.has_frames() {
-            return;
-        }
         // Copies and lost frames of the network use the sender's buffers, too: no allocation.
         let mut spare = None;
         while self.len() < CAPACITY {

@@ -262,10 +262,11 @@ impl State {
         if self.epoch.is_some() {
             return None;
         }
-        let cards = self.slots.iter().filter(|slot| slot.failure != CardFailure::Gone);
-        let cards = cards.filter_map(|slot| slot.card.work_deadline());
-        let frames = self.network.next_deadline().filter(|_| !self.network.is_timed());
-        cards.chain(frames).min()
+        let mut next = if self.network.is_timed() { None } else { self.network.next_deadline() };
+        for slot in self.slots.iter().filter(|slot| slot.failure != CardFailure::Gone) {
+            next = earlier(next, slot.card.work_deadline());
+        }
+        next
     }
 
     /// Part that is working; `None` if nothing is in progress.
@@ -280,13 +281,13 @@ impl State {
         if let Some(epoch) = self.epoch {
             self.now = self.now.max(since(epoch));
         }
-        if self.receive(1) != 0 {
+        if self.link.is_some() && self.receive(1) != 0 {
             return true;
         }
         let participants = self.slots.len() + 1;
         for _ in 0..participants {
             let participant = self.turn;
-            self.turn = (self.turn + 1) % participants;
+            self.turn = if participant + 1 < participants { participant + 1 } else { 0 };
             let worked = match self.slots.get_mut(participant) {
                 Some(slot) if slot.failure == CardFailure::Gone => false,
                 Some(slot) => {
@@ -321,9 +322,10 @@ impl State {
     /// Lets virtual time pass until `end`; all work that was due is done.
     pub(crate) fn pass(&mut self, end: Nanos) {
         let end = end.min(self.horizon);
-        let span = end.saturating_sub(self.now);
-        self.spent.add(self.part_in_progress(), span);
-        self.now = self.now.max(end);
+        if end > self.now {
+            self.spent.add(self.part_in_progress(), end.saturating_sub(self.now));
+            self.now = end;
+        }
     }
 
     /// Receives up to `most` frames from other processes.
@@ -463,6 +465,14 @@ impl State {
     pub(crate) fn next_deadline_after(&self, time: Nanos) -> Option<Nanos> {
         let cards = self.slots.iter().filter_map(|slot| slot.card.next_deadline_after(time));
         cards.chain(self.network.next_deadline().filter(|deadline| *deadline > time)).min()
+    }
+}
+
+/// Returns the earlier of two times, if there is any.
+fn earlier(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

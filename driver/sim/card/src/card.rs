@@ -292,15 +292,24 @@ impl Card {
         self.ni.has_frames()
     }
 
+    /// Returns whether [`Self::take_frame_at`] would return a frame.
+    #[must_use]
+    #[inline]
+    pub fn can_send(&self, now: Nanos) -> bool {
+        self.ni.has_frames() && self.pace.is_port_free(now)
+    }
+
     /// Takes the next frame at time `now`, and returns the time at which it reaches the network. With pacing there is none while the port
     /// is busy with the one before.
     pub fn take_frame_at(&mut self, now: Nanos) -> Option<(Vec<u8>, Nanos)> {
-        if !self.pace.is_port_free(now) {
+        if !self.can_send(now) {
             return None;
         }
+        if !self.ni.has_frame_space() {
+            // The transmitter waits for it.
+            self.wake_transmitter();
+        }
         let frame = self.ni.take_frame()?;
-        // The transmitter may have waited for space.
-        self.turns.awake |= self.beyond_channels();
         let read = if is_from_memory(&frame) { frame.len() as u64 } else { 0 };
         let left = self.pace.sent(frame.len() as u64, read, now);
         let latency = if self.pace.is_on() { self.description.ni.latency_ns } else { 0 };
@@ -333,10 +342,10 @@ impl Card {
     /// and dropped.
     pub fn receive_frame(&mut self, now: Nanos, frame: &[u8]) {
         self.set_now(now);
-        self.turns.awake |= self.beyond_channels();
         self.counters.frames_received += 1;
         self.pace.received(frame.len() as u64, self.now);
         self.counters.frames_sent += self.ni.receive(self.now, frame, &mut self.space, &mut self.faults);
+        self.wake_ni();
     }
 
     /// Conventional reset (hot reset): every register and configuration space return to their power-on values, engines stop, and the NI

@@ -309,7 +309,7 @@ impl Pacer {
 
     /// Returns whether the network port can take a frame.
     pub(crate) fn is_port_free(&self, now: Nanos) -> bool {
-        !self.is_on || self.port_free() <= now
+        !self.is_on || self.free.get(Part::Network as usize).is_none_or(|free| *free <= picos(now))
     }
 
     /// Time at which the network port becomes free.

@@ -111,6 +111,11 @@ impl EngineScheduler {
         bits(self.awake).min_by_key(|engine| worked(*engine)).unwrap_or_else(|| self.following())
     }
 
+    /// Gives `engines`, one bit each, the chance to work, except those whose unit in progress has not ended.
+    pub(crate) const fn wake(&mut self, engines: u32) {
+        self.awake |= engines & !self.paced;
+    }
+
     /// Records that the unit in progress of `engine` ends at `end`.
     pub(crate) fn wait_until(&mut self, engine: u32, end: Nanos) {
         self.awake &= !(1 << engine);

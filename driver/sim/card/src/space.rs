@@ -323,12 +323,19 @@ impl CardSpace {
                 let into = ram.get_mut(offset..end).ok_or(AxiError::Decode)?;
                 let count = into.len();
                 let result = fill(into).map(|()| count);
-                // The last byte of the word counts: a word written in parts commits once.
-                if result.is_ok() && offset <= COMMIT_LAST && COMMIT_LAST < end {
-                    self.committed |= 1_u32.checked_shl(u32::try_from(index).unwrap_or(32)).unwrap_or(0);
+                if result.is_ok() {
+                    self.note_commit(index, offset, end);
                 }
                 Ok(result)
             }
+        }
+    }
+
+    /// Notes a commit word among the bytes written from `offset` to `end` of window `index`. Its last byte counts: a word written in parts
+    /// commits once.
+    fn note_commit(&mut self, index: usize, offset: usize, end: usize) {
+        if offset <= COMMIT_LAST && COMMIT_LAST < end {
+            self.committed |= 1_u32.checked_shl(u32::try_from(index).unwrap_or(32)).unwrap_or(0);
         }
     }
 
@@ -421,6 +428,18 @@ impl CardSpace {
             if (!same_page || clear == count) && self.memory.copy(source, target, clear).is_some() {
                 return Ok(clear);
             }
+        }
+        if let (MemoryLocation::Memory { offset: source }, MemoryLocation::Window { index, offset }) =
+            (source, target)
+            && self.hooks.none()
+            && let Some(from) = self.memory.slice(source, count)
+            && let Some(ram) = self.windows.get_mut(index)
+            && let Some(into) = ram.get_mut(offset..offset.saturating_add(from.len()))
+        {
+            into.copy_from_slice(from);
+            let count = from.len();
+            self.note_commit(index, offset, offset + count);
+            return Ok(count);
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let count = count.min(scratch.len());

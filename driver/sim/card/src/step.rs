@@ -16,16 +16,23 @@ const BURST: u32 = 64;
 impl Card {
     /// Lets the next engine with work do one unit at time `now`: a descriptor fetch, a page of a descriptor's data, a packet, a timer.
     /// Returns whether there was any work.
+    #[inline]
     pub fn step<H: HostPort>(&mut self, now: Nanos, host: &mut H) -> bool {
         self.set_now(now);
         // Most calls: the host looks for work at every poll.
-        if self.turns.is_quiet(now) && !self.space.has_committed() && !self.xdma.messages.is_waiting() {
-            return false;
-        }
-        if self.is_removed() {
-            return self.deliver(host);
-        }
+        !self.is_quiet(now) && self.step_busy(host)
+    }
+
+    #[inline]
+    fn is_quiet(&self, now: Nanos) -> bool {
+        self.turns.is_quiet(now) && !self.space.has_committed() && !self.xdma.messages.is_waiting()
+    }
+
+    fn step_busy<H: HostPort>(&mut self, host: &mut H) -> bool {
         let delivered = self.deliver(host);
+        if self.is_removed() {
+            return delivered;
+        }
         self.take_turn(host, 1) > 0 || delivered
     }
 
@@ -55,6 +62,7 @@ impl Card {
     }
 
     /// Advances the card's time to `now` without work: for events between two calls of [`work`](Self::work).
+    #[inline]
     pub fn set_now(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         self.faults.set_time(self.now);
@@ -63,6 +71,24 @@ impl Card {
     /// Engine bits of CDMA and NI.
     pub(crate) fn beyond_channels(&self) -> u32 {
         ((1 << (1 + Ni::ENGINES)) - 1) << self.xdma.channels()
+    }
+
+    /// Engine bits of the NI.
+    fn ni_engines(&self) -> u32 {
+        ((1 << Ni::ENGINES) - 1) << (self.xdma.channels() + 1)
+    }
+
+    /// Wakes the engines of the NI that have work after a packet has arrived.
+    pub(crate) fn wake_ni(&mut self) {
+        let ni = self.xdma.channels() + 1;
+        let idle = self.ni.idle_engines(self.now, &self.space) << ni;
+        self.turns.wake(self.ni_engines() & !idle);
+        self.turns.alarm = self.turns.alarm.min(self.ni.deadline().unwrap_or(Nanos::MAX));
+    }
+
+    /// Gives the NI's transmitter the chance to work: the queue of frames has space.
+    pub(crate) fn wake_transmitter(&mut self) {
+        self.turns.wake(1 << (self.xdma.channels() + 1));
     }
 
     /// Engine bits of the channels.
@@ -252,8 +278,8 @@ impl Card {
         let part = engine - channels - 1;
         let turn = times(most, || self.ni.step(part, &mut lanes));
         if turn.units > 0 {
-            // The engines of the NI and the CDMA create work for each other.
-            self.turns.awake |= self.beyond_channels();
+            // They create work for each other. What the CDMA writes into a transmit window is noticed at its commit word.
+            self.turns.wake(self.ni_engines());
         }
         if turn.waiting {
             self.turns.alarm = self.turns.alarm.min(self.ni.deadline().unwrap_or(Nanos::MAX));

@@ -19,7 +19,14 @@ pub(crate) enum Frames {
 
 impl Frames {
     /// Takes frames that card `sender` has to send while there is space.
+    #[inline]
     pub(crate) fn fill(&mut self, sender: usize, card: &mut Card, now: Nanos) {
+        if card.can_send(now) {
+            self.take_from(sender, card, now);
+        }
+    }
+
+    fn take_from(&mut self, sender: usize, card: &mut Card, now: Nanos) {
         match self {
             Self::Path(path) => path.fill(sender, card, now),
             Self::Port(port) => port.fill(card, now),
@@ -52,6 +59,7 @@ impl Frames {
         }
     }
 
+    #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         match self {
             Self::Path(path) => path.next_deadline(),
@@ -131,8 +139,8 @@ impl Port {
     }
 
     fn fill(&mut self, card: &mut Card, now: Nanos) {
-        while self.traffic.sent.len() < self.room
-            && card.has_frames()
+        while card.can_send(now)
+            && self.traffic.sent.len() < self.room
             && let Some((frame, at)) = card.take_frame_at(now)
         {
             self.traffic.sent.push(Outgoing { taken: now, at, frame });

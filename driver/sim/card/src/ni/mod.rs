@@ -257,6 +257,11 @@ impl Ni {
         self.frames.is_waiting()
     }
 
+    /// Returns whether the transmitter may queue a frame.
+    pub(crate) fn has_frame_space(&self) -> bool {
+        self.frames.has_space()
+    }
+
     pub(crate) fn take_frame(&mut self) -> Option<Vec<u8>> {
         self.frames.take()
     }
