@@ -2,9 +2,9 @@
 //
 // Lookup: `lookup_key` is compared in every cycle; `found` and `found_index` answer one cycle later, in which it must not change yet.
 // `HASHED` selects how: every key at once (`ni_registry_cam`), or four of them (`ni_registry_hash`). Entries: `index` selects the entry
-// whose fields the `read_` ports show in the same cycle. Writes take effect with the clock edge. `insert` uses entry `free_index`;
-// callers check `has_free` first, which concerns `lookup_key`. Reset: all entries are free and never used; `clear` does the same while
-// the rest of the design runs.
+// that the `read_` ports show in the same cycle; while `show_found`, its fields from `read_base` to `read_window` are those of `found_index`.
+// Writes take effect with the clock edge. `insert` uses entry `free_index`; callers check `has_free` first, which concerns `lookup_key`
+// of the previous cycle. Reset: all entries are free and never used; `clear` does the same while the rest of the design runs.
 //
 // The mask has a read and write port of its own (`commit_`): packets are marked while the next one is examined.
 
@@ -31,6 +31,7 @@ module ni_registry #(
     output wire  [ENTRY_BITS-1:0]     found_index,
 
     input  wire  [ENTRY_BITS-1:0]     index,
+    input  wire                       show_found,
     output wire                       read_live,
     output wire  [127:0]              read_key,
     output wire  [63:0]               read_base,
@@ -100,10 +101,11 @@ module ni_registry #(
         );
     end
 
+    wire [ENTRY_BITS-1:0] shown = show_found ? found_index : index;
     assign read_live = live[index];
     assign read_key = keys[index];
-    assign {read_base, read_length, read_segment_count, read_packets, read_silent, read_notify, read_source, read_transfer} = fields[index];
-    assign read_window = windows[index];
+    assign {read_base, read_length, read_segment_count, read_packets, read_silent, read_notify, read_source, read_transfer} = fields[shown];
+    assign read_window = windows[shown];
     assign read_mask = masks[index];
     assign read_touched = times[index];
     // An entry that was never used has generation 0, although its memory is not cleared.

@@ -110,9 +110,7 @@ module ni_rx #(
 
     logic [31:0] crc;
     wire [31:0] crc_next;
-    ni_crc32c #(.BUS(BUS)) checksum (
-        .crc_in(in_frame ? crc : 32'hffff_ffff), .data(data), .bytes(SIZE_BITS'(BYTES)), .crc_out(crc_next)
-    );
+    ni_crc32c #(.BUS(BUS)) checksum (.crc_in(in_frame ? crc : 32'hffff_ffff), .data(data), .crc_out(crc_next));
 
     logic [BUS*HEADER_BEATS-1:0] head;
     logic [16:0] length;

@@ -1,9 +1,7 @@
 // Records of sending nodes, one per incarnation (docs/protocol/receiver.md 5.1).
 //
-// `index` selects the record that the `read_` ports show in the same cycle and that writes change with the clock edge. Search: a pulse of
-// `search` compares the records in ascending order with `name`, one per cycle; `search_done` is high when no search runs, and `found`,
-// `found_index`, `free` and `free_index` (the lowest unused record) hold from then until the next search. During a search the `read_`
-// ports show the record that is compared. Reset and `clear`: no record is in use.
+// `index` selects the record that the `read_` ports show in the same cycle and that writes change with the clock edge. Search by `name`: see
+// `ni_records`. Reset and `clear`: no record is in use.
 
 `timescale 1ns / 1ps
 
@@ -18,10 +16,10 @@ module ni_senders #(
     input  wire  [63:0]            name,
     input  wire                    search,
     output wire                    search_done,
-    output logic                   found,
-    output logic [SOURCE_BITS-1:0] found_index,
-    output logic                   free,
-    output logic [SOURCE_BITS-1:0] free_index,
+    output wire                    found,
+    output wire  [SOURCE_BITS-1:0] found_index,
+    output wire                    free,
+    output wire  [SOURCE_BITS-1:0] free_index,
 
     input  wire  [SOURCE_BITS-1:0] index,
     output wire                    read_in_use,
@@ -42,60 +40,34 @@ module ni_senders #(
     input  wire                    set_transfers,
     input  wire  [15:0]            transfers,
     input  wire                    set_announced,
-    input  wire  [15:0]            announced
+    input  wire  [15:0]            announced,
+    // Number of senders with transfers in progress.
+    output logic [15:0]            active
 );
-    logic [SOURCES-1:0] in_use;
-    logic [63:0] names [0:SOURCES-1];
     logic [31:0] oldest [0:SOURCES-1];
     logic [15:0] transfer_counts [0:SOURCES-1];
     logic [15:0] announced_counts [0:SOURCES-1];
     logic [63:0] times [0:SOURCES-1];
 
-    logic                   busy;
-    logic [SOURCE_BITS-1:0] position;
-    wire  [SOURCE_BITS-1:0] selected = busy ? position : index;
-
-    assign search_done = !busy;
-    assign read_in_use = in_use[selected];
-    assign read_name = names[selected];
-    assign read_oldest_live = oldest[selected];
-    assign read_transfers = transfer_counts[selected];
-    assign read_announced = announced_counts[selected];
-    assign read_touched = times[selected];
+    ni_records #(.RECORDS(SOURCES), .NAME(64)) records (
+        .clk, .rst_n, .clear, .name, .search, .may_exist(1'b1), .search_done, .found, .found_index, .free, .free_index,
+        .index, .read_in_use, .read_name, .open, .close
+    );
+    assign read_oldest_live = oldest[index];
+    assign read_transfers = transfer_counts[index];
+    assign read_announced = announced_counts[index];
+    assign read_touched = times[index];
 
     always_ff @(posedge clk) begin
-        if (open) names[index] <= name;
         if (open || set_oldest_live) oldest[index] <= oldest_live;
         if (open || set_transfers) transfer_counts[index] <= open ? 16'd0 : transfers;
         if (open || set_announced) announced_counts[index] <= open ? 16'd0 : announced;
         if (open || touch) times[index] <= touch_time;
-    end
-
-    always_ff @(posedge clk) begin
         if (!rst_n || clear) begin
-            in_use <= '0;
-            busy <= 1'b0;
+            active <= '0;
         end else begin
-            if (open) in_use[index] <= 1'b1;
-            if (close) in_use[index] <= 1'b0;
-            if (search) begin
-                busy <= 1'b1;
-                position <= '0;
-                found <= 1'b0;
-                free <= 1'b0;
-            end else if (busy) begin
-                position <= position + 1'b1;
-                if (read_in_use && read_name == name) begin
-                    found <= 1'b1;
-                    found_index <= position;
-                    busy <= 1'b0;
-                end
-                if (!read_in_use && !free) begin
-                    free <= 1'b1;
-                    free_index <= position;
-                end
-                if (position == SOURCE_BITS'(SOURCES - 1)) busy <= 1'b0;
-            end
+            if (set_transfers && read_transfers == 0) active <= active + 1'b1;
+            if (set_transfers && transfers == 0) active <= active - 1'b1;
         end
     end
 endmodule

@@ -1,7 +1,7 @@
 // Records of transfers in progress (docs/protocol/receiver.md 5.1).
 //
-// `index` selects the record that the `read_` ports show in the same cycle and that writes change with the clock edge. Search: as in
-// `ni_senders`, for the transfer `id` of sender record `source`; without `source_known` it only finds the lowest unused record.
+// `index` selects the record that the `read_` ports show in the same cycle and that writes change with the clock edge. Search: see
+// `ni_records`, for the transfer `id` of sender record `source`; without `source_known` it only finds the lowest unused record.
 // `mark` records that segment `segment` is complete: the record keeps the lowest incomplete segment and a mask of the 256 segments from
 // there on. It takes one cycle per segment by which the lowest one advances, and two more; `mark_done` is high when it has ended, and
 // `read_done_base` is the new lowest one then. Reset and `clear`: no record is in use.
@@ -22,10 +22,10 @@ module ni_transfers #(
     input  wire  [SOURCE_BITS-1:0]   source,
     input  wire  [31:0]              id,
     output wire                      search_done,
-    output logic                     found,
-    output logic [TRANSFER_BITS-1:0] found_index,
-    output logic                     free,
-    output logic [TRANSFER_BITS-1:0] free_index,
+    output wire                      found,
+    output wire  [TRANSFER_BITS-1:0] found_index,
+    output wire                      free,
+    output wire  [TRANSFER_BITS-1:0] free_index,
 
     input  wire  [TRANSFER_BITS-1:0] index,
     output wire                      read_in_use,
@@ -64,32 +64,26 @@ module ni_transfers #(
     input  wire                      mark,
     output wire                      mark_done
 );
-    localparam int NAME = SOURCE_BITS + 32;
     localparam int FIELDS = 32 + 64 + 64 + 2;
 
-    logic [TRANSFERS-1:0] in_use;
     logic [TRANSFERS-1:0] notice_flags;
     logic [TRANSFERS-1:0] slot_flags;
-    logic [NAME-1:0]      names [0:TRANSFERS-1];
     logic [FIELDS-1:0]    fields [0:TRANSFERS-1];
     logic [15:0]          registered_counts [0:TRANSFERS-1];
     logic [63:0]          times [0:TRANSFERS-1];
     logic [287:0]         done_masks [0:TRANSFERS-1];
 
-    logic                     busy;
-    logic [TRANSFER_BITS-1:0] position;
-    wire  [TRANSFER_BITS-1:0] selected = busy ? position : index;
+    ni_records #(.RECORDS(TRANSFERS), .NAME(SOURCE_BITS + 32)) records (
+        .clk, .rst_n, .clear, .name({source, id}), .search, .may_exist(source_known), .search_done, .found, .found_index, .free,
+        .free_index, .index, .read_in_use, .read_name({read_source, read_id}), .open, .close
+    );
+    assign {read_segment_count, read_base, read_length, read_notice} = fields[index];
+    assign read_registered = registered_counts[index];
+    assign read_awaits_notice = notice_flags[index];
+    assign read_awaits_slot = slot_flags[index];
+    assign read_touched = times[index];
 
-    assign search_done = !busy;
-    assign read_in_use = in_use[selected];
-    assign {read_source, read_id} = names[selected];
-    assign {read_segment_count, read_base, read_length, read_notice} = fields[selected];
-    assign read_registered = registered_counts[selected];
-    assign read_awaits_notice = notice_flags[selected];
-    assign read_awaits_slot = slot_flags[selected];
-    assign read_touched = times[selected];
-
-    wire [287:0] read_done = done_masks[selected];
+    wire [287:0] read_done = done_masks[index];
     wire [255:0] read_done_bits = read_done[255:0];
     assign read_done_base = read_done[287:256];
     wire [31:0] distance = segment - read_done_base;
@@ -106,10 +100,7 @@ module ni_transfers #(
     wire store_mark = marking && shifting && !bits[0];
 
     always_ff @(posedge clk) begin
-        if (open) begin
-            names[index] <= {source, id};
-            fields[index] <= {open_segment_count, open_base, open_length, open_notice};
-        end
+        if (open) fields[index] <= {open_segment_count, open_base, open_length, open_notice};
         if (open || set_registered) registered_counts[index] <= open ? 16'd0 : registered;
         if (open || touch) times[index] <= touch_time;
         if (open || store_mark) done_masks[index] <= open ? 288'd0 : {base, bits};
@@ -117,36 +108,14 @@ module ni_transfers #(
 
     always_ff @(posedge clk) begin
         if (!rst_n || clear) begin
-            in_use <= '0;
-            busy <= 1'b0;
             marking <= 1'b0;
         end else begin
             if (open) begin
-                in_use[index] <= 1'b1;
                 notice_flags[index] <= 1'b0;
                 slot_flags[index] <= 1'b0;
             end
-            if (close) in_use[index] <= 1'b0;
             if (set_awaits_notice) notice_flags[index] <= 1'b1;
             if (set_awaits_slot) slot_flags[index] <= awaits_slot;
-            if (search) begin
-                busy <= 1'b1;
-                position <= '0;
-                found <= 1'b0;
-                free <= 1'b0;
-            end else if (busy) begin
-                position <= position + 1'b1;
-                if (source_known && read_in_use && read_source == source && read_id == id) begin
-                    found <= 1'b1;
-                    found_index <= position;
-                    busy <= 1'b0;
-                end
-                if (!read_in_use && !free) begin
-                    free <= 1'b1;
-                    free_index <= position;
-                end
-                if (position == TRANSFER_BITS'(TRANSFERS - 1)) busy <= 1'b0;
-            end
             if (mark) begin
                 marking <= 1'b1;
                 shifting <= 1'b0;

@@ -8,7 +8,8 @@
 // in the last one. `m_axis_tvalid` may be low between the beats of a frame that waits for its payload.
 //
 // Order: round robin over the ANSWERS answer ports and the frames, packet by packet: an answer waits for at most one packet of each other
-// source. Latency: 3 cycles from the acceptance of a header to its first beat. Throughput: a beat per cycle, also across packets.
+// source. Latency: 3 cycles from the acceptance of a header to its first beat; up to 5 more to the last beat, which waits for the checksum
+// while later beats follow into a FIFO. Throughput: a beat per cycle, also across packets.
 // `count_sent` pulses once per packet, after its last beat. Reset: drops packets; the frame on the wire is cut off.
 
 `timescale 1ns / 1ps
@@ -49,6 +50,8 @@ module ni_tx #(
     localparam int SIZE_BITS = BYTE_BITS + 1;
     localparam int HEADER_BITS = BUS * ((88 + BYTES - 1) / BYTES);
     localparam int SOURCES = ANSWERS + 1;
+    // More beats than cycles until the checksum of a last beat is known.
+    localparam int FIFO_BEATS = 8;
 
     // ---- Arbiter -----------------------------------------------------------------------------------------------------------------
 
@@ -143,22 +146,17 @@ module ni_tx #(
     logic [BUS-1:0] beat_data;
     logic [SIZE_BITS-1:0] beat_size;
     logic beat_last;
-    wire out_ready;
-    wire beat_take = beat_valid && out_ready;
-    assign ready = !beat_valid || out_ready;
+    wire fifo_ready;
+    wire beat_take = beat_valid && fifo_ready;
+    assign ready = !beat_valid || fifo_ready;
 
-    // The loop of the register has full beats only; the shorter last one has its own path.
+    // The register after whole beats; the zeros after a shorter last beat are undone beside the beats.
     logic [31:0] crc;
-    wire [31:0] crc_full;
-    wire [31:0] crc_end;
-    ni_crc32c #(.BUS(BUS)) checksum (.crc_in(crc), .data(beat_data), .bytes(SIZE_BITS'(BYTES)), .crc_out(crc_full));
-    ni_crc32c #(.BUS(BUS)) checksum_end (.crc_in(crc), .data(beat_data), .bytes(beat_size), .crc_out(crc_end));
-
-    logic out_valid;
-    logic [BUS-1:0] out_data;
-    logic [SIZE_BITS-1:0] out_size;
-    logic out_last;
-    logic [31:0] out_crc;
+    wire [31:0] crc_next;
+    logic end_valid;
+    logic [31:0] end_crc;
+    logic [BYTE_BITS-1:0] end_gap;
+    ni_crc32c #(.BUS(BUS)) checksum (.crc_in(crc), .data(beat_data), .crc_out(crc_next));
 
     always_ff @(posedge clk) begin
         if (ready) begin
@@ -166,22 +164,44 @@ module ni_tx #(
             beat_size <= size;
             beat_last <= is_last;
         end
-        if (beat_take) begin
-            out_data <= beat_data;
-            out_size <= beat_size;
-            out_last <= beat_last;
-            out_crc <= ~crc_end;
-        end
+        end_crc <= crc_next;
+        end_gap <= BYTE_BITS'(SIZE_BITS'(BYTES) - beat_size);
         if (!rst_n) begin
             beat_valid <= 1'b0;
-            out_valid <= 1'b0;
+            end_valid <= 1'b0;
             crc <= '1;
         end else begin
             if (ready) beat_valid <= fire;
-            if (out_ready) out_valid <= beat_valid;
-            if (beat_take) crc <= beat_last ? '1 : crc_full;
+            end_valid <= beat_take && beat_last;
+            if (beat_take) crc <= beat_last ? '1 : crc_next;
         end
     end
+
+    wire crc_valid;
+    wire [31:0] crc_end;
+    ni_crc32c_end #(.BUS(BUS)) checksum_end (
+        .clk, .rst_n, .in_valid(end_valid), .in_crc(end_crc), .gap(end_gap), .out_valid(crc_valid), .out_crc(crc_end)
+    );
+
+    wire beat_waits;
+    wire [BUS-1:0] out_data;
+    wire [SIZE_BITS-1:0] out_size;
+    wire out_last;
+    wire out_take;
+    wire checksum_waits;
+    wire [31:0] out_crc;
+    /* verilator lint_off PINCONNECTEMPTY */
+    ni_fifo #(.WIDTH(BUS + SIZE_BITS + 1), .DEPTH(FIFO_BEATS)) beats (
+        .clk, .rst_n, .in_valid(beat_valid), .in_ready(fifo_ready), .in_data({beat_last, beat_size, beat_data}),
+        .out_valid(beat_waits), .out_ready(out_take), .out_data({out_last, out_size, out_data}), .level()
+    );
+    // At most one checksum per beat of the other FIFO: there is space.
+    ni_fifo #(.WIDTH(32), .DEPTH(FIFO_BEATS)) checksums (
+        .clk, .rst_n, .in_valid(crc_valid), .in_ready(), .in_data(~crc_end),
+        .out_valid(checksum_waits), .out_ready(out_take && out_last), .out_data(out_crc), .level()
+    );
+    /* verilator lint_on PINCONNECTEMPTY */
+    wire out_valid = beat_waits && (!out_last || checksum_waits);
 
     // ---- Output: the checksum after the last byte, in one more beat if it does not fit -------------------------------------------
 
@@ -197,7 +217,7 @@ module ni_tx #(
     for (genvar i = 0; i < BYTES; i = i + 1) begin : g_keep
         assign m_axis_tkeep[i] = (SIZE_BITS + 1)'(i) < out_count;
     end
-    assign out_ready = !out_valid || m_axis_tready && (in_rest || !has_rest);
+    assign out_take = out_valid && m_axis_tready && (in_rest || !has_rest);
 
     always_ff @(posedge clk) begin
         if (!rst_n) begin

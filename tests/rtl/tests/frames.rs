@@ -214,7 +214,7 @@ fn tx(bus: u64) -> Option<PathBuf> {
     let model = Model {
         name: &format!("tx_{bus}"),
         top: "ni_tx",
-        files: &["ni_crc32c.sv", "ni_tx.sv"],
+        files: &["ni_fifo.sv", "ni_crc32c.sv", "ni_crc32c_end.sv", "ni_tx.sv"],
         parameters: &[("BUS", bus), ("ANSWERS", ANSWERS.into())],
         driver: "tx.cpp",
     };

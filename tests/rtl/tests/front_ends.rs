@@ -11,7 +11,11 @@ const TOPS: [(&str, &[&str], [&str; 2]); 4] = [
         &["ni_fifo", "ni_crc32c", "ni_ranges", "ni_rx_length", "ni_rx_rules", "ni_rx_payload", "ni_rx"],
         ["BUS=64 PACKET_LOG2=12", "BUS=512 PACKET_LOG2=6"],
     ),
-    ("ni_tx", &["ni_crc32c", "ni_tx"], ["BUS=128 ANSWERS=1", "BUS=256 ANSWERS=3"]),
+    (
+        "ni_tx",
+        &["ni_fifo", "ni_crc32c", "ni_crc32c_end", "ni_tx"],
+        ["BUS=128 ANSWERS=1", "BUS=256 ANSWERS=3"],
+    ),
     (
         "ni_windows",
         &["ni_fifo", "ni_windows"],

@@ -14,9 +14,10 @@ use crate::frames::{Record, records, run};
 use crate::random::Random;
 
 /// Sources of the transmit side.
-pub(crate) const FILES: [&str; 9] = [
+pub(crate) const FILES: [&str; 10] = [
     "ni_fifo.sv",
     "ni_crc32c.sv",
+    "ni_crc32c_end.sv",
     "ni_ranges.sv",
     "ni_tx.sv",
     "ni_windows.sv",

@@ -87,3 +87,24 @@ fn fast_path_takes_four_cycles_more_than_payload() {
         assert_eq!(cycles[1] - cycles[0], 20 * (beats + 4), "{}", sizes.name);
     }
 }
+
+/// START packets of new transfers of a known sender search its records and those of all transfers, four per cycle.
+#[test]
+fn start_of_known_sender_takes_fewer_cycles_than_it_has_records() {
+    let Some(program) = DEFAULT.build() else { return };
+    let mut cycles = Vec::new();
+    for transfers in [10, 30] {
+        let mut both = Lockstep::new(&program, DEFAULT.config(), 1, 100);
+        both.input(Input::Install { index: 0, window: open_window(0x1_0000, 0x10_0000, KEY) });
+        for transfer in 0..transfers {
+            let shape = Shape { log2: DEFAULT.packet_log2, ..Shape::single(transfer, 1) };
+            let (header, payload) = shape.packet(0);
+            both.input(Input::Packet { now: 100, header, payload });
+        }
+        both.sync();
+        cycles.push(both.cycles);
+    }
+    let each = (cycles[1] - cycles[0]) / 20;
+    println!("{each} cycles");
+    assert!(each < u64::from(DEFAULT.transfers), "{each}");
+}

@@ -20,9 +20,13 @@ const fn fault(file: &'static str, from: &'static str, to: &'static str) -> Plan
 /// Faults of different parts of the receiver; each `from` occurs once.
 const FAULTS: &[PlantedFault] = &[
     // A packet is acknowledged although memory refused it.
-    fault("ni_receive.sv", "is_answered && (head_error || &new_mask)", "is_answered && (&new_mask)"),
+    fault("ni_receive_control.sv", "is_answered && (head_error || &new_mask)", "is_answered && (&new_mask)"),
     // A second packet whose bit is under way is written again.
-    fault("ni_receive.sv", "&& !has_bit && !in_flight && probe_allows", "&& !has_bit && probe_allows"),
+    fault(
+        "ni_receive_control.sv",
+        "&& !has_bit && !in_flight && probe_allows",
+        "&& !has_bit && probe_allows",
+    ),
     // The mask of a START is shifted by one bit too few.
     fault(
         "ni_receive.sv",
@@ -32,25 +36,49 @@ const FAULTS: &[PlantedFault] = &[
     // A trimmed START counts as written.
     fault("ni_receive.sv", "MASK_BITS'(!is_trimmed)", "MASK_BITS'(1)"),
     // Serial numbers are compared without their wrap.
-    fault("ni_receive.sv", "is_older = b - a != 0 && b - a <= 32'h8000_0000;", "is_older = a < b;"),
+    fault("ni_receive_control.sv", "is_older = b - a != 0 && b - a <= 32'h8000_0000;", "is_older = a < b;"),
     // A notification ignores reserved slots.
-    fault(
-        "ni_receive.sv",
-        "notice_slots > wide_announced ? notice_slots - wide_announced : 32'd0",
-        "notice_slots",
-    ),
+    fault("ni_notice_slots.sv", "slots > wide_reserved ? slots - wide_reserved : 32'd0", "slots"),
     // Escaped packets are answered without the time that they have waited.
-    fault("ni_receive.sv", "delay <= x_wait[63:16] == 0 ? x_wait[15:0] : 16'hFFFF;", "delay <= '0;"),
+    fault(
+        "ni_receive_control.sv",
+        "delay <= slot_wait[63:16] == 0 ? slot_wait[15:0] : 16'hFFFF;",
+        "delay <= '0;",
+    ),
     // The oldest live transfer also goes back.
-    fault("ni_receive.sv", "if (is_newer) oldest_live <= h_oldest_live;", "oldest_live <= h_oldest_live;"),
+    fault(
+        "ni_receive_control.sv",
+        "if (is_newer) oldest_live <= h_oldest_live;",
+        "oldest_live <= h_oldest_live;",
+    ),
     // A sweep forgets that a sender has moved on.
     fault(
-        "ni_receive.sv",
-        "if (s_transfers != 0) moved_on <= 1'b1;",
-        "if (s_transfers == 0) moved_on <= 1'b1;",
+        "ni_receive_control.sv",
+        "state == ADVANCE && sender_transfers != 0",
+        "state == ADVANCE && sender_transfers == 0",
     ),
     // The event of a trimmed registration does not say so.
-    fault("ni_receive.sv", "{is_trimmed, 3'd0, h_flags[3:1], 1'b0}", "{1'b0, 3'd0, h_flags[3:1], 1'b0}"),
+    fault(
+        "ni_receive_report.sv",
+        "{start_trimmed, 3'd0, start_flags[3:1], 1'b0}",
+        "{1'b0, 3'd0, start_flags[3:1], 1'b0}",
+    ),
+    // A sweep ends only what has expired, not what its sender has given up.
+    fault(
+        "ni_receive_sweep.sv",
+        "entry_deadline <= now || is_older(entry_transfer_id, sender_oldest)",
+        "entry_deadline <= now",
+    ),
+    // A transfer that is dropped with its notice gets no tombstone.
+    fault(
+        "ni_receive_end.sv",
+        "with_tombstone <= !drop || transfer_awaits_notice;",
+        "with_tombstone <= !drop;",
+    ),
+    // After a sweep, a registration does not search its sender again.
+    fault("ni_receive_start.sv", "s_known <= sender_found;", ""),
+    // Only the first expired packet leaves the escape channel.
+    fault("ni_receive_timer.sv", "state <= is_last ? EARLIEST : SEARCH;", "state <= EARLIEST;"),
     // A released entry is reused last instead of first.
     fault(
         "ni_registry_cam.sv",
@@ -105,14 +133,14 @@ const FAULTS: &[PlantedFault] = &[
         "end else if (marking && bits[0]) begin",
         "end else if (marking && bits != 0) begin",
     ),
-    // The lowest unused record of a transfer is not used first.
-    fault("ni_transfers.sv", "if (!read_in_use && !free) begin", "if (!read_in_use) begin"),
+    // The lowest unused record is not used first.
+    fault("ni_records.sv", "if (!free && |unused) begin", "if (|unused) begin"),
     // A node that is not idle is replaced.
     fault("ni_nodes.sv", "wire is_over = !record_used &&", "wire is_over ="),
     // The interval between releases is not smoothed.
     fault("ni_refusals.sv", "elapsed > MAX_WAIT_NS ? span : smoothed", "elapsed > MAX_WAIT_NS ? span : span"),
     // An answer does not repeat the mark.
-    fault("ni_receive_report.sv", "c_marked && !is_done", "1'b0"),
+    fault("ni_receive_report.sv", "c_marked && !segment_done", "1'b0"),
     // A shift of one word in the responses: the second write gets the response of the first.
     fault("ni_inflight.sv", "assign head_error = errors[head];", "assign head_error = errors[head + 1'b1];"),
     // A START may lie outside its transfer.
@@ -122,8 +150,8 @@ const FAULTS: &[PlantedFault] = &[
     // A removed entry of the hash table is still found.
     fault(
         "ni_registry_hash.sv",
-        "matches_way[way] = live[entry] && key",
-        "matches_way[way] = used[entry] && key",
+        "matches_way[way] = live_found[way] && key",
+        "matches_way[way] = used[{set_found, 2'(way)}] && key",
     ),
 ];
 
