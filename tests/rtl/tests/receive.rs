@@ -23,6 +23,8 @@ mod lockstep;
 mod netlist;
 #[path = "../../../firmware-bindings/protocol/tests/notices.rs"]
 mod notices;
+#[path = "recorded.rs"]
+mod recorded;
 mod traffic;
 #[path = "../../../firmware-bindings/protocol/tests/trimmed.rs"]
 mod trimmed;
