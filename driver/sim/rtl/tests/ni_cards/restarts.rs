@@ -26,7 +26,7 @@ const LENGTH: u64 = 100_000;
 /// Bytes before and behind the region that no transfer may change.
 const GUARD: u64 = 512;
 const SECOND_TARGET: u64 = TARGET + 0x10_0000;
-const TIMEOUT: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Sends the same bytes again and again, until the process is killed.
 #[test]
