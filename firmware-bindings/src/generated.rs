@@ -299,7 +299,7 @@ contract_bits! {
         [2] PACKET_EVENTS;
         /// The NI keeps a fault log.
         [3] FAULT_LOG;
-        /// The NI can execute transfers itself: it has other schemes than Registry.
+        /// The NI can execute transfers itself, by the schemes of SCHEMES other than Registry. Without it, the NI only receives by them.
         [4] COMMANDS;
         /// The NI can run several schemes at once (SCHEMES_ON).
         [5] MIXED;
@@ -429,7 +429,7 @@ contract_blocks! {
         rw PACKET_LIFETIME_US: 0x006c "packet_lifetime_us" = 0x2710;
         /// The active Scheme, and the default for commands; writable only while CONTROL.ENABLE is 0. A change clears all state but settings and memory windows.
         rw SCHEME: 0x0070 "scheme" = 0 values Scheme;
-        /// Maximum number of commands (WindowKind Command) that the NI holds, queued or in progress; 0: none, and no scheme but Registry.
+        /// Maximum number of commands (WindowKind Command) that the NI holds, queued or in progress; 0: none, and by the schemes other than Registry the NI only receives.
         ro COMMAND_ENTRIES: 0x0074 "command_entries";
         /// Time without an answer of the receiver after which the NI gives a transfer up, in microseconds. Must be shorter than REGISTRY_TIMEOUT_US at every receiver.
         rw GIVE_UP_US: 0x0078 "give_up_us" = 0x000f_4240;

@@ -1,4 +1,5 @@
-// Network interface: registry scheme, with the host as sender (README.md lists the modules).
+// Network interface: registry scheme, with the host as sender; with MESSAGE_CONTEXTS, the scheme receiver-window as receiver (README.md lists
+// the modules).
 //
 // Ports:
 // * `s_axil_*`: AXI4-Lite slave, registers at their offsets in the user BAR. The address decoder of the user BAR sends the offsets of the
@@ -9,7 +10,7 @@
 // * `s_axis_*`, `m_axis_*`: AXI4-Stream, network: one frame per packet, TKEEP all ones but in the last beat.
 // * `usr_irq_req`: user interrupt requests, levels (PG195).
 //
-// The event ring is in card memory: the capability EVENT_PUSH is not set. Order: ni_receive handles a packet, a command or a timeout at a
+// The event ring is in card memory: the capability EVENT_PUSH is not set. Order: the receiver handles a packet, a command or a timeout at a
 // time; an event is written, and an answer sent, after the payload that it reports is in memory. Latency: see the modules. Reset: synchronous,
 // for all of them; outstanding writes of `m_axi_*` must have ended.
 //
@@ -35,6 +36,10 @@ module fpga_ni #(
     parameter int TRANSFERS = 128,
     parameter int TOMBSTONES = 128,
     parameter int NODES = 1024,
+    // Contexts of the scheme receiver-window; 0: registry only. Its maximum window, and the senders' contexts of which it knows the last message.
+    parameter int MESSAGE_CONTEXTS = 0,
+    parameter int MESSAGE_WINDOW = 128,
+    parameter int MESSAGE_PEERS = 1024,
     parameter int ID_BITS = 4,
     // A multiple of the size of all transmit windows.
     parameter logic [63:0] WINDOW_BASE = 64'h10_0000_0000,
@@ -141,6 +146,9 @@ module fpga_ni #(
     // Registers, counters. -----------------------------------------------------------------------------------------------------------------
 
     wire enable, event_enable, packet_events, timeouts_changed, clear, clear_receiver, hello;
+    wire receives_messages, message_credit, messages_active;
+    wire [7:0] message_window, message_patience;
+    wire [31:0] round_trip_ns;
     wire [31:0] node, incarnation, registry_timeout_us, hello_node;
     wire [63:0] escape_timeout, registry_timeout, packet_lifetime;
     wire ring_write, ring_taken, restarted, consumed_written;
@@ -166,7 +174,8 @@ module fpga_ni #(
     wire [511:0] setting_fault_event;
 
     ni_registers #(
-        .BUILD(BUILD), .NODE_ID(NODE_ID), .PACKET_LOG2(PACKET_LOG2), .MASK_BITS(MASK_BITS), .ENTRIES(ENTRIES), .ESCAPE_SLOTS(ESCAPE_SLOTS),
+        .BUILD(BUILD), .NODE_ID(NODE_ID), .PACKET_LOG2(PACKET_LOG2), .MASK_BITS(MASK_BITS), .ENTRIES(ENTRIES),
+        .MESSAGE_CONTEXTS(MESSAGE_CONTEXTS), .MESSAGE_WINDOW(MESSAGE_WINDOW), .ESCAPE_SLOTS(ESCAPE_SLOTS),
         .MEMORY_WINDOWS(MEMORY_WINDOWS), .WINDOWS(WINDOWS), .WINDOW_BASE(WINDOW_BASE), .MEMORY_BASE(MEMORY_BASE),
         .MEMORY_SIZE(MEMORY_SIZE), .CAPABILITIES(CAPABILITIES), .CDMA_OFFSET(CDMA_OFFSET)
     ) registers (
@@ -175,7 +184,7 @@ module fpga_ni #(
         .s_axil_bvalid, .s_axil_bready, .s_axil_araddr, .s_axil_arvalid, .s_axil_arready, .s_axil_rdata, .s_axil_rresp, .s_axil_rvalid,
         .s_axil_rready,
         .node, .incarnation, .enable, .event_enable, .packet_events, .escape_timeout, .registry_timeout, .packet_lifetime,
-        .registry_timeout_us, .timeouts_changed, .clear, .clear_receiver, .hello, .hello_node,
+        .registry_timeout_us, .timeouts_changed, .receives_messages, .message_window, .message_credit, .message_patience, .round_trip_ns, .clear, .clear_receiver, .hello, .hello_node,
         .ring_write, .ring_register, .ring_value, .ring_taken, .ring_base, .ring_size, .ring_consumed, .ring_produced, .ring_posted,
         .ring_overflows, .ring_dropped, .ring_interrupt,
         .command_valid, .command_ready, .command, .command_index, .command_failed, .window_source, .window_base, .window_length,
@@ -228,7 +237,7 @@ module fpga_ni #(
     ni_dispatch #(
         .PACKET_LOG2(PACKET_LOG2), .MASK_BITS(MASK_BITS), .CAPABILITIES(CAPABILITIES)
     ) dispatch (
-        .clk, .rst_n, .clear, .node, .incarnation, .registry_timeout_us, .hello, .hello_node,
+        .clk, .rst_n, .clear, .node, .incarnation, .registry_timeout_us, .receives_messages(messages_active), .hello, .hello_node,
         .packet_valid, .packet_ready, .packet_header, .packet_time, .receive_valid, .receive_ready,
         .event_valid(dispatch_event_valid), .event_ready(dispatch_event_ready), .event_data(dispatch_event),
         .answer_valid(dispatch_answer_valid), .answer_ready(dispatch_answer_ready), .answer(dispatch_answer),
@@ -239,11 +248,13 @@ module fpga_ni #(
     // For test benches.
     wire receive_idle  /* verilator public_flat_rd */;
     /* verilator lint_on UNUSEDSIGNAL */
-    ni_receive #(
+    ni_receivers #(
         .BUS(BUS), .PACKET_LOG2(PACKET_LOG2), .MASK_BITS(MASK_BITS), .ENTRIES(ENTRIES), .ESCAPE_SLOTS(ESCAPE_SLOTS),
-        .MEMORY_WINDOWS(MEMORY_WINDOWS), .SOURCES(SOURCES), .TRANSFERS(TRANSFERS), .TOMBSTONES(TOMBSTONES), .NODES(NODES)
+        .MEMORY_WINDOWS(MEMORY_WINDOWS), .SOURCES(SOURCES), .TRANSFERS(TRANSFERS), .TOMBSTONES(TOMBSTONES), .NODES(NODES),
+        .MESSAGE_CONTEXTS(MESSAGE_CONTEXTS), .MESSAGE_WINDOW(MESSAGE_WINDOW), .MESSAGE_PEERS(MESSAGE_PEERS)
     ) receive (
-        .clk, .rst_n, .now, .node, .incarnation, .packet_events, .escape_timeout, .registry_timeout, .packet_lifetime, .timeouts_changed,
+        .clk, .rst_n, .now, .node, .incarnation, .packet_events, .receives_messages, .message_window, .message_credit, .message_patience, .round_trip_ns,
+        .escape_timeout, .registry_timeout, .packet_lifetime, .timeouts_changed, .messages_active,
         .notice_slots((notice_slots == '1) ? 32'hffff_ffff : {15'b0, notice_slots}),
         .packet_valid(receive_valid), .packet_ready(receive_ready), .packet_header, .packet_payload_length, .packet_time, .payload_beat,
         .payload_data, .write_valid, .write_ready, .write_address, .write_length, .write_data_valid, .write_data_ready, .write_data,
@@ -306,7 +317,7 @@ module fpga_ni #(
     ni_transmit #(
         .BUS(BUS), .PACKET_LOG2(PACKET_LOG2), .MASK_BITS(MASK_BITS), .WINDOWS(WINDOWS)
     ) transmit (
-        .clk, .rst_n(rst_n && !transmit_clear), .enable(enable && !clearing), .node_id(node), .incarnation, .now, .commit_valid,
+        .clk, .rst_n(rst_n && !transmit_clear), .enable(enable && !clearing), .messages_active, .node_id(node), .incarnation, .now, .commit_valid,
         .commit_window, .read_valid(window_read_valid), .read_ready(window_read_ready), .read_window(window_read_window),
         .read_beat(window_read_beat), .read_data(window_read_data), .frame_valid, .frame_ready, .frame_header, .frame_header_length,
         .frame_payload_length, .frame_data_valid, .frame_data_ready, .frame_data,

@@ -10,6 +10,9 @@ module fpga_ni_bd #(
     parameter PACKET_LOG2 = 12,
     parameter MASK_BITS = 32,
     parameter ENTRIES = 64,
+    // Contexts of the scheme receiver-window (0: without), and its maximum window.
+    parameter MESSAGE_CONTEXTS = 0,
+    parameter MESSAGE_WINDOW = 128,
     parameter ESCAPE_SLOTS = 64,
     parameter WINDOWS = 8,
     parameter MEMORY_WINDOWS = 16,
@@ -101,6 +104,8 @@ module fpga_ni_bd #(
         .PACKET_LOG2(PACKET_LOG2),
         .MASK_BITS(MASK_BITS),
         .ENTRIES(ENTRIES),
+        .MESSAGE_CONTEXTS(MESSAGE_CONTEXTS),
+        .MESSAGE_WINDOW(MESSAGE_WINDOW),
         .ESCAPE_SLOTS(ESCAPE_SLOTS),
         .WINDOWS(WINDOWS),
         .MEMORY_WINDOWS(MEMORY_WINDOWS),

@@ -113,6 +113,7 @@ module ni_message_receive #(
     localparam int BYTE_BITS = $clog2(BUS / 8);
     localparam logic [31:0] SIZE = 32'd1 << PACKET_LOG2;
     localparam logic [31:0] UNLIMITED_SLOTS = 32'hFFFF_FFFF;
+    localparam int MASK_BITS = 256;
     localparam logic [31:0] NO_CONTEXT = 32'hFFFF_FFFF;
     // Maximum number of senders in an answer.
     localparam logic [15:0] SENDERS_MAX = 16'd127;
@@ -386,6 +387,7 @@ module ni_message_receive #(
     wire [7:0]  head_above;
     assign {head_limit, head_limit_first, head_above, head_name, head_path, head_marked, head_now, head_index, head_address, head_length}
         = head_packet;
+    wire [63:0] x_now = in_error ? head_now : c_now;
     wire is_answered = !inflight_empty && head_answered;
     wire is_stale = failed[head_slot];
     wire is_error = is_answered && head_error && !is_stale;
@@ -538,7 +540,6 @@ module ni_message_receive #(
     // ---------------------------------------------------------------------------------------------------------------------------------
     // Reports.
 
-    wire [63:0] x_now = in_error ? head_now : c_now;
     wire report_reply = state == REPLY && answer_space;
     wire report_window = state == EMIT && w_answer_valid && answer_space;
     assign w_answer_ready = state == EMIT && answer_space;
@@ -576,9 +577,9 @@ module ni_message_receive #(
 
     // Bits of the mask: packets from the lowest missing one on; those beyond the message are ones.
     wire [12:0] rest_shown = r_count - base_shown;
-    logic [255:0] mask;
+    logic [MASK_BITS-1:0] mask;
     always_comb begin
-        mask = rest_shown < 13'd256 ? {256{1'b1}} << rest_shown[7:0] : '0;
+        mask = rest_shown < 13'(MASK_BITS) ? {MASK_BITS{1'b1}} << rest_shown[7:0] : '0;
         for (int n = 0; n < WINDOW; n++) begin
             if (here_shown[base_shown[$clog2(WINDOW)-1:0] + $clog2(WINDOW)'(n)]) mask[n] = 1'b1;
         end
@@ -588,7 +589,7 @@ module ni_message_receive #(
     wire [351:0] unused_words;
     wire latch = state == COMMAND_LATCH;
     wire is_shown = r_live && !command_failed;
-    ni_receive_shadow #(.MASK_BITS(256)) shadow (
+    ni_receive_shadow #(.MASK_BITS(MASK_BITS)) shadow (
         .clk, .rst_n(rst_n && !clear), .latch_entry(latch), .latch_slot(1'b0), .valid(is_shown), .index(command_index),
         .age(now > r_heard ? now - r_heard : 64'd0), .done(shadow_done),
         .generation(r_generation), .key({r_name[95:64], r_transfer, r_name[63:0]}),

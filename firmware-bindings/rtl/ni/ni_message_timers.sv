@@ -2,8 +2,8 @@
 //
 // A scan in the background compares one context per cycle: first all `deadlines` with the time at which the scan began (`scan_time`), then
 // all times of the last packet, which expire after `silence`. It stops at a context that is due (`due` or `silent`, with `due_index`) until a
-// new time is written for it, or its bit in `live` is cleared. `clean` tells that a whole scan at the present time has found nothing and that
-// no cycle was `busy` meanwhile. `heard` is that of context `index`. Reset and `restart`: the scan begins again. Only contexts with a bit in
+// new time is written for it, or its bit in `live` is cleared. `clean` tells that the last whole scan has found nothing, and that no cycle was
+// `busy` since it began. `heard` is that of context `index`. Reset and `restart`: the scan begins again. Only contexts with a bit in
 // `live` are compared, so the memories need no reset.
 
 `timescale 1ns / 1ps
@@ -49,7 +49,7 @@ module ni_message_timers #(
     assign due = has_found && is_over && !is_second;
     assign silent = has_found && is_over && is_second;
     assign due_index = slot;
-    assign clean = is_clean && now == scan_time;
+    assign clean = is_clean;
 
     always_ff @(posedge clk) begin
         if (set_deadline) deadlines[index] <= deadline;
@@ -61,7 +61,7 @@ module ni_message_timers #(
         if (!is_over) begin
             position <= position + 1'b1;
             if (position == '1) begin
-                is_clean <= quiet && now == scan_time;
+                is_clean <= quiet;
                 scan_time <= now;
                 quiet <= 1'b1;
             end

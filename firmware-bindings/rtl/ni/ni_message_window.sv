@@ -149,6 +149,7 @@ module ni_message_window #(
     logic [3:0]         ranges;
 
     logic [STATE-1:0]   states [0:CONTEXTS-1];
+    wire  [STATE-1:0]   loaded = states[index];
     logic [63:0]        since [0:CONTEXTS*WINDOW-1];
     logic [63:0]        since_found;
 
@@ -349,8 +350,12 @@ module ni_message_window #(
 
     always_ff @(posedge clk) begin
         if (load) begin
-            {ranges, strikes, due, active, has_tail, above, highest, base, far_last, far_first, has_far, dropped_last, dropped_count, dropped,
-                wanted, requested, here} <= states[index];
+            {ranges, strikes, due, active, has_tail, above, highest, base, far_last, far_first, has_far, dropped_last, dropped_count}
+                <= loaded[STATE-1:3*WINDOW+DROPPED];
+            dropped <= loaded[3*WINDOW +: DROPPED];
+            wanted <= loaded[2*WINDOW +: WINDOW];
+            requested <= loaded[WINDOW +: WINDOW];
+            here <= loaded[0 +: WINDOW];
         end
         case (state)
             IDLE: begin
@@ -360,7 +365,10 @@ module ni_message_window #(
                 gap_length <= gap_wide;
                 if (begin_message) begin
                     {has_far, has_tail, dropped_count, above, base, highest, strikes, ranges} <= '0;
-                    {here, requested, wanted, dropped} <= '0;
+                    here <= '0;
+                    requested <= '0;
+                    wanted <= '0;
+                    dropped <= '0;
                     active <= now;
                     due <= NEVER;
                     state <= SAVE;

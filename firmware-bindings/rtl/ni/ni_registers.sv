@@ -21,6 +21,8 @@ module ni_registers #(
     parameter int PACKET_LOG2 = 12,
     parameter int MASK_BITS = 32,
     parameter int ENTRIES = 64,
+    parameter int MESSAGE_CONTEXTS = 0,
+    parameter int MESSAGE_WINDOW = 128,
     parameter int ESCAPE_SLOTS = 64,
     parameter int MEMORY_WINDOWS = 64,
     parameter int WINDOWS = 8,
@@ -69,6 +71,11 @@ module ni_registers #(
     output wire  [63:0]  packet_lifetime,
     output wire  [31:0]  registry_timeout_us,
     output wire          timeouts_changed,
+    output wire          receives_messages,
+    output wire  [7:0]   message_window,
+    output wire          message_credit,
+    output wire  [7:0]   message_patience,
+    output wire  [31:0]  round_trip_ns,
     // Pulses: CONTROL.RESET; a change of the schemes, which clears the receiver's counters; a HELLO to `hello_node`.
     output wire          clear,
     output wire          clear_receiver,
@@ -231,6 +238,8 @@ module ni_registers #(
         .PACKET_LOG2(PACKET_LOG2),
         .MASK_BITS(MASK_BITS),
         .ENTRIES(ENTRIES),
+        .MESSAGE_CONTEXTS(MESSAGE_CONTEXTS),
+        .MESSAGE_WINDOW(MESSAGE_WINDOW),
         .ESCAPE_SLOTS(ESCAPE_SLOTS),
         .MEMORY_WINDOWS(MEMORY_WINDOWS),
         .WINDOWS(WINDOWS),
@@ -241,7 +250,8 @@ module ni_registers #(
     ) settings (
         .clk, .rst_n, .write(write && block == NI), .register_offset(offset), .value, .taken(settings_taken), .word(settings_word),
         .node, .incarnation, .enable, .event_enable, .packet_events, .escape_timeout, .registry_timeout, .packet_lifetime,
-        .registry_timeout_us, .timeouts_changed, .clear, .clear_receiver, .hello, .ring_write, .ring_taken, .ring_base, .ring_size,
+        .registry_timeout_us, .timeouts_changed, .receives_messages, .message_window, .message_credit, .message_patience, .round_trip_ns,
+        .clear, .clear_receiver, .hello, .ring_write, .ring_taken, .ring_base, .ring_size,
         .ring_consumed, .ring_produced, .ring_posted, .ring_overflows, .ring_dropped, .ring_interrupt, .windows_free, .transmitting,
         .has_faults
     );

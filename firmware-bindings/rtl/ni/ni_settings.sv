@@ -4,7 +4,8 @@
 // the old one stays (fault BadSetting). `word` is the readable value at `register_offset`. Registers of the event ring are ni_events'.
 // Latency: a setting changes in the cycle after its write. Reset: the reset values of the map.
 //
-// This build runs the registry scheme only: the settings of other schemes are stored, and used by nothing.
+// The NI runs the registry scheme and, with MESSAGE_CONTEXTS, as an alternative the scheme receiver-window, as receiver only. Of other schemes
+// the settings are stored, and used by nothing.
 
 `timescale 1ns / 1ps
 
@@ -13,6 +14,9 @@ module ni_settings #(
     parameter int PACKET_LOG2 = 12,
     parameter int MASK_BITS = 32,
     parameter int ENTRIES = 64,
+    // Receive contexts of messages; 0: registry scheme only. Maximum window.
+    parameter int MESSAGE_CONTEXTS = 0,
+    parameter int MESSAGE_WINDOW = 128,
     parameter int ESCAPE_SLOTS = 64,
     parameter int MEMORY_WINDOWS = 64,
     parameter int WINDOWS = 8,
@@ -41,8 +45,15 @@ module ni_settings #(
     output wire  [63:0] packet_lifetime,
     output logic [31:0] registry_timeout_us,
     output logic        timeouts_changed,
+    // Whether the scheme is receiver-window, and its parameters.
+    output wire         receives_messages,
+    output wire  [7:0]  message_window,
+    output wire         message_credit,
+    output wire  [7:0]  message_patience,
+    output logic [31:0] round_trip_ns,
 
-    // In the cycle of the write: CONTROL.RESET; a write to SCHEME or SCHEMES_ON, which clears the receiver; a HELLO to node `value`.
+    // In the cycle of the write: CONTROL.RESET; a write to SCHEME or SCHEMES_ON, or to a parameter of the message scheme that is active, which
+    // clears the receiver; a HELLO to node `value`.
     output wire         clear,
     output wire         clear_receiver,
     output wire         hello,
@@ -69,6 +80,10 @@ module ni_settings #(
     localparam int PAYLOAD_SIZE = MASK_BITS << PACKET_LOG2;
     localparam int WINDOW_STRIDE = 1 << $clog2(PAYLOAD_OFFSET + PAYLOAD_SIZE);
     localparam int MESSAGE_PACKETS_MAX = 4096;
+    localparam logic [31:0] SCHEMES = (32'd1 << ni_pkg::SCHEME_REGISTRY)
+        | (MESSAGE_CONTEXTS != 0 ? 32'd1 << ni_pkg::SCHEME_RECEIVER_WINDOW : 32'd0);
+    // Requests for a hole before everything is requested (8.7).
+    localparam logic [7:0] DEFAULT_PATIENCE = 8'd3;
     localparam int CONTROL_ENABLE = ni_pkg::REG_NI_CONTROL_ENABLE_LSB;
     localparam int CONTROL_RESET = ni_pkg::REG_NI_CONTROL_RESET_LSB;
     localparam int CONTROL_EVENT_ENABLE = ni_pkg::REG_NI_CONTROL_EVENT_ENABLE_LSB;
@@ -79,10 +94,10 @@ module ni_settings #(
     logic [31:0] escape_timeout_us;
     logic [31:0] packet_lifetime_us;
     logic [31:0] give_up_us;
-    logic [31:0] round_trip_ns;
     logic [31:0] message_packets;
     logic [31:0] paths;
     logic [31:0] congestion;
+    logic [31:0] scheme;
     logic [31:0] schemes_on;
     logic [31:0] receiver_window;
     logic [31:0] adaptive_window;
@@ -123,16 +138,17 @@ module ni_settings #(
         endcase
         if (only_disabled)
             case (register_offset)
-                ni_pkg::REG_NI_SCHEME, ni_pkg::REG_NI_SCHEME_WINDOW_0, ni_pkg::REG_NI_SCHEME_WINDOW_2, ni_pkg::REG_NI_SCHEME_WINDOW_3:
-                fits = value == 0;
-                // Registry alone, named or not. There is no link feedback.
-                ni_pkg::REG_NI_SCHEMES_ON: fits = (value & ~(32'd1 << ni_pkg::SCHEME_REGISTRY)) == 0;
+                ni_pkg::REG_NI_SCHEME_WINDOW_0, ni_pkg::REG_NI_SCHEME_WINDOW_2, ni_pkg::REG_NI_SCHEME_WINDOW_3: fits = value == 0;
+                // One scheme at a time, named by SCHEMES_ON or not. There is no link feedback.
+                ni_pkg::REG_NI_SCHEME: fits = value < 32 && SCHEMES[value[4:0]] && (schemes_on & ~(32'd1 << value[4:0])) == 0;
+                ni_pkg::REG_NI_SCHEMES_ON: fits = (value & ~(32'd1 << scheme[4:0])) == 0;
                 ni_pkg::REG_NI_LINK_CONTROL: fits = value == 0;
                 ni_pkg::REG_NI_ROUND_TRIP_NS, ni_pkg::REG_NI_LINK_RATE_MBPS: fits = value != 0;
                 ni_pkg::REG_NI_MESSAGE_PACKETS: fits = value != 0 && value <= MESSAGE_PACKETS_MAX;
                 ni_pkg::REG_NI_PATHS: fits = value != 0 && value <= {16'b0, ni_pkg::PATHS_MAX};
                 ni_pkg::REG_NI_CONGESTION: fits = value <= 1;
-                ni_pkg::REG_NI_SCHEME_WINDOW_1, ni_pkg::REG_NI_SCHEME_WINDOW_4: fits = value <= 128;
+                ni_pkg::REG_NI_SCHEME_WINDOW_1: fits = value <= MESSAGE_WINDOW;
+                ni_pkg::REG_NI_SCHEME_WINDOW_4: fits = value <= 128;
                 ni_pkg::REG_NI_SCHEME_WINDOW_5: fits = value <= 512;
                 ni_pkg::REG_NI_RECEIVER_WINDOW_OPTIONS: fits = (value & ~32'h0000_ff01) == 0;
                 ni_pkg::REG_NI_ADAPTIVE_OPTIONS: fits = (value & ~32'h0001_ff01) == 0 && samples <= 256;
@@ -150,7 +166,7 @@ module ni_settings #(
     wire set = write && taken && !is_ring;
     assign ring_write = write && is_ring;
     assign clear = write && is_control && value[CONTROL_RESET];
-    assign clear_receiver = set && is_scheme;
+    assign clear_receiver = set && (is_scheme || (only_disabled && receives_messages));
     assign hello = set && register_offset == ni_pkg::REG_NI_HELLO;
 
     // The bits of CONTROL that keep their value. An invalid EVENT_ENABLE does not prevent the others.
@@ -179,6 +195,7 @@ module ni_settings #(
             message_packets <= ni_pkg::REG_NI_MESSAGE_PACKETS_RESET;
             paths <= ni_pkg::REG_NI_PATHS_RESET;
             congestion <= ni_pkg::REG_NI_CONGESTION_RESET;
+            scheme <= ni_pkg::REG_NI_SCHEME_RESET;
             schemes_on <= ni_pkg::REG_NI_SCHEMES_ON_RESET;
             receiver_window <= ni_pkg::REG_NI_SCHEME_WINDOW_1_RESET;
             adaptive_window <= ni_pkg::REG_NI_SCHEME_WINDOW_4_RESET;
@@ -204,6 +221,7 @@ module ni_settings #(
                 ni_pkg::REG_NI_MESSAGE_PACKETS: message_packets <= value;
                 ni_pkg::REG_NI_PATHS: paths <= value;
                 ni_pkg::REG_NI_CONGESTION: congestion <= value;
+                ni_pkg::REG_NI_SCHEME: scheme <= value;
                 ni_pkg::REG_NI_SCHEMES_ON: schemes_on <= value;
                 ni_pkg::REG_NI_SCHEME_WINDOW_1: receiver_window <= value;
                 ni_pkg::REG_NI_SCHEME_WINDOW_4: adaptive_window <= value;
@@ -221,6 +239,14 @@ module ni_settings #(
     assign escape_timeout = {32'b0, escape_timeout_us} * 64'd1000;
     assign registry_timeout = {32'b0, registry_timeout_us} * 64'd1000;
     assign packet_lifetime = {32'b0, packet_lifetime_us} * 64'd1000;
+
+    assign receives_messages = scheme == ni_pkg::SCHEME_RECEIVER_WINDOW;
+    assign message_window = receiver_window == 0 ? 8'(MESSAGE_WINDOW) : receiver_window[7:0];
+    // Where senders have congestion windows, the receiver sends limits (8.1).
+    assign message_credit = receiver_window_options[ni_pkg::REG_NI_RECEIVER_WINDOW_OPTIONS_CREDIT_LSB]
+        || congestion[ni_pkg::REG_NI_CONGESTION_WINDOW_LSB];
+    wire [7:0] resend_after = receiver_window_options[ni_pkg::REG_NI_RECEIVER_WINDOW_OPTIONS_RESEND_AFTER_LSB +: 8];
+    assign message_patience = resend_after == 0 ? DEFAULT_PATIENCE : resend_after;
 
     // Reads. -------------------------------------------------------------------------------------------------------------------------------
 
@@ -244,10 +270,10 @@ module ni_settings #(
             ni_pkg::REG_NI_STATUS: word = status;
             ni_pkg::REG_NI_PACKET_SIZE_LOG2: word = PACKET_LOG2;
             ni_pkg::REG_NI_MASK_BITS: word = MASK_BITS;
-            ni_pkg::REG_NI_REGISTRY_ENTRIES: word = ENTRIES;
+            ni_pkg::REG_NI_REGISTRY_ENTRIES: word = receives_messages ? MESSAGE_CONTEXTS : ENTRIES;
             ni_pkg::REG_NI_ESCAPE_SLOTS: word = ESCAPE_SLOTS;
             ni_pkg::REG_NI_MEMORY_WINDOW_COUNT: word = MEMORY_WINDOWS;
-            ni_pkg::REG_NI_SCHEMES: word = 32'd1 << ni_pkg::SCHEME_REGISTRY;
+            ni_pkg::REG_NI_SCHEMES: word = SCHEMES;
             ni_pkg::REG_NI_FAULT_LOG_ENTRIES: word = FAULT_ENTRIES;
             ni_pkg::REG_NI_WINDOW_COUNT: word = WINDOWS;
             ni_pkg::REG_NI_WINDOW_STRIDE: word = WINDOW_STRIDE;
@@ -277,6 +303,7 @@ module ni_settings #(
             ni_pkg::REG_NI_EVENT_POSTED: word = ring_posted;
             ni_pkg::REG_NI_EVENTS_DROPPED: word = ring_dropped;
             ni_pkg::REG_NI_MESSAGE_PACKETS: word = message_packets;
+            ni_pkg::REG_NI_SCHEME: word = scheme;
             ni_pkg::REG_NI_SCHEMES_ON: word = schemes_on;
             ni_pkg::REG_NI_SCHEME_WINDOW_1: word = receiver_window;
             ni_pkg::REG_NI_SCHEME_WINDOW_4: word = adaptive_window;

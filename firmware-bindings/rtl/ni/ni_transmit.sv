@@ -34,6 +34,8 @@ module ni_transmit #(
 
     // Settings of the host.
     input  wire                    enable,
+    // A message scheme is active: windows for the registry scheme, that is all that are possible here, are refused.
+    input  wire                    messages_active,
     input  wire  [31:0]            node_id,
     input  wire  [31:0]            incarnation,
     // Nanoseconds since reset.
@@ -147,7 +149,7 @@ module ni_transmit #(
 
     wire torn = sequence_word != commit_word;
     wire rules_broken = sequence_word == 32'h0 || !header_valid || !padding_zero;
-    wire unable = !header_fits || kind == ni_pkg::WINDOW_KIND_COMMAND || node_id == ni_pkg::NODE_ANY;
+    wire unable = !header_fits || kind == ni_pkg::WINDOW_KIND_COMMAND || messages_active || node_id == ni_pkg::NODE_ANY;
 
     // Offsets in the window: lists of op numbers and path identifiers.
     logic [8:0] index;

@@ -1,5 +1,6 @@
 // Driver of ni_dispatch. Arguments: seed, probability of READY in per cent. Input, numbers hexadecimal:
 //   n NODE INCARNATION TIMEOUT  settings
+//   m 0|1                       the registry scheme, or messages are received
 //   c                           CONTROL.RESET, which clears the counters, too
 //   h NODE                      the host asks a node
 //   p TIME HEADER               a packet
@@ -20,7 +21,7 @@ int main(int argc, char** argv) {
 
     auto dut = std::make_unique<Vdut>();
     dut->clear = dut->hello = dut->packet_valid = dut->receive_ready = dut->event_ready = dut->answer_ready = 0;
-    dut->node = dut->incarnation = dut->registry_timeout_us = dut->packet_time = 0;
+    dut->node = dut->incarnation = dut->registry_timeout_us = dut->packet_time = dut->receives_messages = 0;
     dut->rst_n = 0;
     for (int i = 0; i < 4; i++) host::edge(*dut);
     dut->rst_n = 1;
@@ -62,6 +63,9 @@ int main(int argc, char** argv) {
                 dut->node = number();
                 dut->incarnation = number();
                 dut->registry_timeout_us = number();
+                break;
+            case 'm':
+                dut->receives_messages = number();
                 break;
             case 'c':
                 dut->clear = 1;

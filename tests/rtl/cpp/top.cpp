@@ -4,6 +4,7 @@
 //   x ADDRESS BYTES   writes the memory of the transmit windows
 //   f BYTES           a frame from the network
 //   s                 waits until nothing is in flight
+//   w CYCLES          lets time pass
 //   m ADDRESS LENGTH  output: `m` and memory
 // Output as it comes: `o` and a frame to the network.
 
@@ -173,7 +174,10 @@ int main(int argc, char** argv) {
                 bench.write_register(address, number());
                 break;
             }
-            case 'R': std::printf("R %x\n", bench.read_register(number())); break;
+            case 'R':
+                std::printf("R %x\n", bench.read_register(number()));
+                std::fflush(stdout);
+                break;
             case 'x': {
                 const uint64_t address = number();
                 std::cin >> text;
@@ -184,11 +188,15 @@ int main(int argc, char** argv) {
                 std::cin >> text;
                 bench.receive(host::from_hex(text));
                 break;
+            case 'w':
+                for (uint64_t cycles = number(); cycles != 0; cycles--) bench.cycle();
+                break;
             case 'm': {
                 const size_t address = number(), length = number();
                 std::printf("m ");
                 host::print_hex(bench.memory.bytes().data() + address, length);
                 std::printf("\n");
+                std::fflush(stdout);
                 break;
             }
             default: bench.settle();

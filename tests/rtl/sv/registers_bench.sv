@@ -99,6 +99,11 @@ module registers_bench #(
         .escape_high_water(32'b0),
         .windows_free((32'd1 << WINDOWS) - 1),
         .transmitting(1'b0),
+        .receives_messages(),
+        .message_window(),
+        .message_credit(),
+        .message_patience(),
+        .round_trip_ns(),
         .*
     );
 

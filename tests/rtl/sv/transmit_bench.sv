@@ -77,7 +77,7 @@ module transmit_bench #(
     wire frame_data_ready;
     wire [BUS-1:0] frame_data;
     ni_transmit #(.BUS(BUS), .PACKET_LOG2(PACKET_LOG2), .MASK_BITS(MASK_BITS), .WINDOWS(WINDOWS)) transmit (
-        .clk(clk), .rst_n(rst_n), .enable(enable), .node_id(node_id), .incarnation(incarnation), .now(now),
+        .clk(clk), .rst_n(rst_n), .enable(enable), .messages_active(1'b0), .node_id(node_id), .incarnation(incarnation), .now(now),
         .commit_valid(commit_valid), .commit_window(commit_window), .read_valid(read_valid), .read_ready(read_ready),
         .read_window(read_window), .read_beat(read_beat), .read_data(read_data), .frame_valid(frame_valid),
         .frame_ready(frame_ready), .frame_header(frame_header), .frame_header_length(frame_header_length),

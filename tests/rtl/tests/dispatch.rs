@@ -1,4 +1,5 @@
-//! `ni_dispatch` against a simulated card with the registry scheme only: the same packets give the same events and answers.
+//! `ni_dispatch` against a simulated card with the registry scheme only, or receiver-window only: the same packets give the same events and
+//! answers.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,9 +9,9 @@ use fpga_card::{BarRole, Card, CardDescription, NoHost};
 use fpga_firmware::generated::{Capabilities, Scheme, counters, ni};
 use fpga_firmware::ids::MessageId;
 use fpga_firmware::wire::{
-    Ack, Announcement, AnswerBody, Arrived, CRC_LENGTH, Common, Control, Flags, Hello, LinkFeedback,
-    LinkPacket, MAX_CONTROL_LENGTH, Message, MessageAnswer, MessageHeader, MessageRequest, Nack, NackReason,
-    ReadRequest, SegmentDone,
+    Ack, Announcement, AnswerBody, Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, Hello,
+    LinkFeedback, LinkPacket, MAX_CONTROL_LENGTH, Message, MessageAnswer, MessageHeader, MessageRequest,
+    Nack, NackReason, ReadRequest, SegmentDone,
 };
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_ni_tests::{Model, start};
@@ -19,9 +20,8 @@ use fpga_registers::CardAddr;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
-const CARD: &str =
-    "schema_version: 3\nmemory: {base: 0, size: 0x100000}\nni: {commands: 0, event_push: false}\n";
-const NODE: u32 = 1;
+const NODE_BYTE: u8 = 1;
+const NODE: u32 = NODE_BYTE as u32;
 const INCARNATION: u32 = 0x1234;
 const RING_ENTRIES: u32 = 1024;
 const EVENT: usize = 64;
@@ -50,17 +50,22 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 impl Script {
-    fn new() -> Self {
+    fn new(scheme: Scheme) -> Self {
+        let commands = 16 * u32::from(scheme != Scheme::Registry);
+        let text = format!(
+            "schema_version: 3\nmemory: {{base: 0, size: 0x100000}}\nni: {{commands: {commands}, event_push: false}}\n"
+        );
         let mut card =
-            Card::new(CardDescription::parse(std::path::Path::new("card.yaml"), CARD).unwrap()).unwrap();
+            Card::new(CardDescription::parse(std::path::Path::new("card.yaml"), &text).unwrap()).unwrap();
         card.set_command(true, true);
         let bar = |card: &Card, role| card.bars().iter().find(|layout| layout.role == role).unwrap().index;
         let (user, bypass) = (bar(&card, BarRole::User), bar(&card, BarRole::Bypass));
-        let text = format!("n {NODE:x} {INCARNATION:x} {:x}\n", 2_000_000);
+        let text = format!("n {NODE:x} {INCARNATION:x} {:x}\nm {}\n", 2_000_000, scheme.value());
         let (events, answers, counts) = (Vec::new(), Vec::new(), Vec::new());
         let mut script =
             Self { card, user, bypass, now: 0, consumed: 0, text, events, answers, counts, received: 0 };
         script.write(ni::INCARNATION, INCARNATION);
+        script.write(ni::SCHEME, scheme.value());
         script.write(ni::EVENT_RING_SIZE, RING_ENTRIES);
         script.write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
         script
@@ -117,8 +122,8 @@ impl Script {
     }
 }
 
-/// Packets of all kinds but those of the receiver.
-struct Packets(Pcg64);
+/// Packets of all kinds but those of the registry's receiver, which only the message schemes refuse.
+struct Packets(Pcg64, Scheme);
 
 impl Packets {
     fn below(&mut self, limit: u32) -> u32 {
@@ -162,7 +167,8 @@ impl Packets {
     /// A frame, and the length of its header.
     fn next(&mut self) -> (Vec<u8>, usize) {
         let mut buffer = [0; 512];
-        let control = match self.below(11) {
+        let kinds = if self.1 == Scheme::Registry { 11 } else { 13 };
+        let control = match self.below(kinds) {
             0 | 1 => Control::Ack(Ack {
                 common: self.answer(),
                 op: OpNumber::new(self.0.next_u32()),
@@ -201,10 +207,35 @@ impl Packets {
                 };
                 if kind == 4 { Control::Hello(hello) } else { Control::HelloReply(hello) }
             }
+            11 => Control::Arrived(Arrived {
+                common: self.common(Flags::NONE),
+                length: 1,
+                ..Arrived::default()
+            }),
+            12 => return self.segment(),
             other => return self.other(other),
         };
         let length = control.encode(&mut buffer[..MAX_CONTROL_LENGTH]).unwrap();
         (buffer[..length].to_vec(), length - CRC_LENGTH)
+    }
+
+    fn segment(&mut self) -> (Vec<u8>, usize) {
+        let header = DataHeader {
+            common: self.common(Flags::NONE),
+            transfer: TransferId::new(5),
+            oldest_live: TransferId::new(5),
+            segment: self.below(3),
+            segment_count: 3,
+            address: CardAddr::new(64),
+            key: self.0.next_u64(),
+            op: OpNumber::new(self.0.next_u32()),
+            tries: 7,
+            packet_size_log2: 9,
+            start: None,
+        };
+        let mut buffer = [0; 512];
+        let length = header.encode(&[1; 100], &mut buffer).unwrap();
+        (buffer[..length].to_vec(), length - CRC_LENGTH - 100)
     }
 
     fn other(&mut self, kind: u32) -> (Vec<u8>, usize) {
@@ -260,30 +291,37 @@ impl Packets {
     }
 }
 
-fn build() -> Option<PathBuf> {
+fn build(scheme: Scheme) -> Option<PathBuf> {
+    // As the card: it has link feedback, which is off. Cards with message schemes have commands, and several schemes at once.
+    let (name, capabilities) =
+        if scheme == Scheme::Registry { ("dispatch", 0x4c) } else { ("dispatch_messages", 0x7c) };
     let model = Model {
-        name: "dispatch",
+        name,
         top: "ni_dispatch",
         files: &["ni_dispatch.sv"],
-        // As the card: it has link feedback, which is off.
-        parameters: &[("PACKET_LOG2", 9), ("MASK_BITS", 32), ("CAPABILITIES", 0x4c)],
+        parameters: &[("PACKET_LOG2", 9), ("MASK_BITS", 32), ("CAPABILITIES", capabilities)],
         driver: "dispatch.cpp",
     };
     model.build().unwrap()
 }
 
-#[test]
-fn dispatch_of_random_packets_matches_card() {
-    let Some(program) = build() else { return };
+fn compare(scheme: Scheme) {
+    let Some(program) = build(scheme) else { return };
     for (seed, percent) in [(1, 100), (2, 40), (3, 70)] {
-        let mut packets = Packets(Pcg64::seed_from_u64(seed.into()));
-        let mut script = Script::new();
+        let mut packets = Packets(Pcg64::seed_from_u64(seed.into()), scheme);
+        let mut script = Script::new(scheme);
         for _ in 0..200 {
             for _ in 0..packets.below(8) {
                 let (frame, header_length) = packets.next();
-                script.packet(&frame, header_length);
-                if packets.below(12) == 0 {
+                if scheme != Scheme::Registry && matches!(frame[1], 9..=11) && frame[8] == NODE_BYTE {
                     // A packet for the receiver, which the card does not get.
+                    writeln!(script.text, "p 0 {}", hex(&frame[..header_length])).unwrap();
+                    script.received += 1;
+                    continue;
+                }
+                script.packet(&frame, header_length);
+                if scheme == Scheme::Registry && packets.below(12) == 0 {
+                    // The same with the registry.
                     let common = packets.common(Flags::NONE);
                     let arrived = Control::Arrived(Arrived { common, length: 1, ..Arrived::default() });
                     let mut buffer = [0; MAX_CONTROL_LENGTH];
@@ -320,4 +358,14 @@ fn dispatch_of_random_packets_matches_card() {
         assert_eq!(found.lines().filter(|line| *line == "r").count(), script.received, "seed {seed}");
         assert!(!script.events.is_empty() && !script.answers.is_empty());
     }
+}
+
+#[test]
+fn dispatch_of_random_packets_matches_card() {
+    compare(Scheme::Registry);
+}
+
+#[test]
+fn dispatch_of_random_packets_matches_card_that_receives_messages() {
+    compare(Scheme::ReceiverWindow);
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use fpga_pci::testing::skipped_without;
 
 /// Top module with the files below it, and the parameters of a small and of a large build.
-const TOPS: [(&str, &[&str], [&str; 2]); 4] = [
+const TOPS: [(&str, &[&str], [&str; 2]); 6] = [
     (
         "ni_rx",
         &["ni_fifo", "ni_crc32c", "ni_ranges", "ni_rx_length", "ni_rx_rules", "ni_rx_payload", "ni_rx"],
@@ -33,6 +33,8 @@ const TOPS: [(&str, &[&str], [&str; 2]); 4] = [
         ],
         ["BUS=64 WINDOWS=3 MASK_BITS=256 PACKET_LOG2=12", "BUS=512 WINDOWS=32 MASK_BITS=32 PACKET_LOG2=6"],
     ),
+    ("ni_message_window", &["ni_message_window"], ["CONTEXTS=8 WINDOW=32", "CONTEXTS=64 WINDOW=128"]),
+    ("ni_message_peers", &["ni_message_peers"], ["PEERS=16 CONTEXTS=4", "PEERS=1024 CONTEXTS=64"]),
 ];
 
 /// Whether a program is installed.

@@ -11,6 +11,7 @@ use fpga_protocol::scheme::any::SchemeConfig;
 use fpga_protocol::scheme::messages::ReceiverConfig;
 use fpga_protocol::scheme::receiver_window::ReceiverWindowConfig;
 
+mod card;
 mod directed;
 mod faults;
 mod lockstep;

@@ -22,30 +22,30 @@ use fpga_registers::CardAddr;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
-const MEMORY: u32 = 0x10_0000;
-const WINDOW_BASE: u32 = 0x10_0000;
+pub(crate) const MEMORY: u32 = 0x10_0000;
+pub(crate) const WINDOW_BASE: u32 = 0x10_0000;
 const STRIDE: u32 = 0x8000;
-const COMMIT_AT: u32 = 0xfc0;
+pub(crate) const COMMIT_AT: u32 = 0xfc0;
 const PAYLOAD_AT: u32 = 0x1000;
-const RING: u32 = 0x8_0000;
-const RING_ENTRIES: u32 = 4096;
-const KEY: u32 = 0x1234_5678;
+pub(crate) const RING: u32 = 0x8_0000;
+pub(crate) const RING_ENTRIES: u32 = 4096;
+pub(crate) const KEY: u32 = 0x1234_5678;
 const CONTROL: u32 = ni::control::ENABLE | ni::control::EVENT_ENABLE | ni::control::PACKET_EVENTS;
-const PACKET: u32 = 512;
+pub(crate) const PACKET: u32 = 512;
 const MAX_PACKETS: u32 = 32;
 /// Fields of packets and events that depend on time, or on the capabilities of the build.
 const EVENT_TIME: std::ops::Range<usize> = event::TIME..event::TIME + 8;
 const ACK_DELAY: std::ops::Range<usize> = ack::DELAY..ack::DELAY + 2;
 const HELLO_CAPABILITIES: std::ops::Range<usize> = hello::CAPABILITIES..hello::CAPABILITIES + 4;
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut hex, byte| {
         write!(hex, "{byte:02x}").unwrap();
         hex
     })
 }
 
-fn bytes(hex: &str) -> Vec<u8> {
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect()
 }
 
@@ -61,18 +61,19 @@ fn comparable(frame: &[u8]) -> String {
 }
 
 /// Card with memory and transmit windows in its bypass BAR.
-struct SimulatedCard {
+pub(crate) struct SimulatedCard {
     card: Card,
     user: u8,
     bypass: u8,
-    now: u64,
+    pub(crate) now: u64,
 }
 
 impl SimulatedCard {
-    fn new(node: u32) -> Self {
+    /// Creates a card that executes up to `commands` transfers itself.
+    pub(crate) fn new(node: u32, commands: u32) -> Self {
         let text = format!(
             "schema_version: 3\nmemory: {{base: 0, size: {MEMORY:#x}}}\n\
-             ni: {{node_id: {node}, commands: 0, event_push: false, window_base: {WINDOW_BASE:#x}}}\n"
+             ni: {{node_id: {node}, commands: {commands}, event_push: false, window_base: {WINDOW_BASE:#x}}}\n"
         );
         let description = CardDescription::parse(std::path::Path::new("card.yaml"), &text).unwrap();
         let mut card = Card::new(description).unwrap();
@@ -82,35 +83,40 @@ impl SimulatedCard {
         Self { card, user, bypass, now: 0 }
     }
 
-    fn write(&mut self, at: u32, value: u32) {
+    pub(crate) fn write(&mut self, at: u32, value: u32) {
         self.card.bar_write(self.user, at.into(), &value.to_le_bytes(), &mut NoHost);
         self.run();
     }
 
-    fn read(&mut self, at: u32) -> u32 {
+    pub(crate) fn read(&mut self, at: u32) -> u32 {
         let mut word = [0; 4];
         self.card.bar_read(self.user, at.into(), &mut word);
         u32::from_le_bytes(word)
     }
 
-    fn poke(&mut self, at: u32, bytes: &[u8]) {
+    /// Reads memory through the bypass BAR.
+    pub(crate) fn peek(&mut self, at: u32, bytes: &mut [u8]) {
+        self.card.bar_read(self.bypass, at.into(), bytes);
+    }
+
+    pub(crate) fn poke(&mut self, at: u32, bytes: &[u8]) {
         self.card.bar_write(self.bypass, at.into(), bytes, &mut NoHost);
     }
 
-    fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         self.now += 1_000;
         while self.card.step(Nanos::new(self.now), &mut NoHost) {
             self.now += 100;
         }
     }
 
-    fn receive(&mut self, frame: &[u8]) {
+    pub(crate) fn receive(&mut self, frame: &[u8]) {
         self.run();
         self.card.receive_frame(Nanos::new(self.now), frame);
         self.run();
     }
 
-    fn frames(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn frames(&mut self) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.card.take_frame()).collect()
     }
 }
@@ -132,8 +138,8 @@ struct Script {
 impl Script {
     fn new(seed: u64) -> Self {
         let mut script = Self {
-            card: SimulatedCard::new(1),
-            peer: SimulatedCard::new(2),
+            card: SimulatedCard::new(1, 0),
+            peer: SimulatedCard::new(2, 0),
             rng: Pcg64::seed_from_u64(seed),
             text: String::new(),
             packets: Vec::new(),
@@ -328,7 +334,7 @@ impl Script {
         // Events first: they say what happened.
         let mut found = bytes(&of("m ")[0]);
         let mut expected = vec![0; MEMORY as usize];
-        self.card.card.bar_read(self.card.bypass, 0, &mut expected);
+        self.card.peek(0, &mut expected);
         let ring = RING as usize;
         for entry in 0..RING_ENTRIES as usize {
             let at = ring + entry * event::LAYOUT_SIZE;
@@ -354,7 +360,8 @@ impl Script {
     }
 }
 
-fn build(bus: usize) -> Option<PathBuf> {
+/// Builds the module; `contexts`: receive contexts of messages.
+pub(crate) fn build(bus: usize, contexts: u64) -> Option<PathBuf> {
     let folder = fpga_ni_tests::sources();
     let mut files: Vec<String> = std::fs::read_dir(folder)
         .unwrap()
@@ -364,12 +371,13 @@ fn build(bus: usize) -> Option<PathBuf> {
     files.sort();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let model = Model {
-        name: &format!("top_{bus}"),
+        name: &format!("top_{bus}_{contexts}"),
         top: "fpga_ni",
         files: &files,
         parameters: &[
             ("BUS", bus as u64),
             ("PACKET_LOG2", 9),
+            ("MESSAGE_CONTEXTS", contexts),
             ("MEMORY_WINDOWS", 16),
             ("WINDOW_BASE", WINDOW_BASE.into()),
             ("MEMORY_SIZE", MEMORY.into()),
@@ -380,7 +388,7 @@ fn build(bus: usize) -> Option<PathBuf> {
 }
 
 fn compare(bus: usize, seed: u32, percent: usize) {
-    let Some(program) = build(bus) else { return };
+    let Some(program) = build(bus, 0) else { return };
     let mut script = Script::new(seed.into());
     for round in 0..60 {
         script.peer_sends();

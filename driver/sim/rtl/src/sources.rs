@@ -44,6 +44,7 @@ pub(crate) const NI: &[(&str, &str)] = sources! {
     "ni_receive_timer.sv"
     "ni_receive_write.sv"
     "ni_records.sv"
+    "ni_receivers.sv"
     "ni_refusals.sv"
     "ni_registers.sv"
     "ni_registry.sv"
