@@ -97,7 +97,8 @@ pub struct TransferArgs {
     /// latencies of the card, for a message 256 packets [default: auto]
     #[arg(long, value_name = "N|auto", value_parser = segment_length)]
     pub segment: Option<SegmentLength>,
-    /// Payload bytes of a packet, 64 to 4096, a power of two [default: the card's packet size]
+    /// Payload bytes of a packet, 64 to 4096, a power of two [default: between two default cards 4096, or 512 to 2048 for shorter
+    /// segments; otherwise the card's packet size]
     #[arg(long, value_name = "N", value_parser = packet_size)]
     pub packet: Option<u32>,
     /// Maximum bytes of one transfer; longer data becomes several transfers through the same card memory, two at a time [default: 8MiB]

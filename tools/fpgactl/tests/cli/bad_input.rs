@@ -53,7 +53,7 @@ fn wrong_usage_exits_2() {
         (&["transfer", "--size", "-1"], &["-1"]),
         (&["transfer", "--size", "99999999TiB"], &["64 bits"]),
         (
-            &["transfer", "--size", "1MiB", "--segment", "1GiB"],
+            &["transfer", "--size", "1MiB", "--packet", "512", "--segment", "1GiB"],
             &["--segment 1073741824", "give 512 to 16384"],
         ),
         (&["transfer", "--size", "1MiB", "--segment", "8GiB"], &["--segment", "4 GiB"]),
@@ -66,11 +66,14 @@ fn wrong_usage_exits_2() {
             &["--segment 0 is less than a packet", "give 512 to 16384"],
         ),
         (
-            &["transfer", "--size", "1MiB", "--threshold", "1MiB"],
+            &["transfer", "--size", "1MiB", "--packet", "512", "--threshold", "1MiB"],
             &["--threshold 1048576", "at most 16384 bytes on mock:", "give --threshold 16384 or less"],
         ),
         (&["transfer", "--segment", "3"], &["--segment 3", "512 bytes", "give 512 to 16384"]),
-        (&["transfer", "--segment", "64MiB"], &["--segment 67108864", "mask", "give 512 to 16384"]),
+        (
+            &["transfer", "--packet", "512", "--segment", "64MiB"],
+            &["--segment 67108864", "mask", "give 512 to 16384"],
+        ),
         (&["transfer", "--packet", "100"], &["power of two"]),
         (&["transfer", "--chunk", "0"], &["chunk"]),
         (&["transfer", "--reorder", "5000"], &["4096"]),

@@ -144,7 +144,8 @@ fn sim_grid_on_cards_has_times_and_retransmissions_of_transfers() {
         let scheme = cell["scheme"].as_str().unwrap();
         let transfer =
             ["transfer", "--size", "16KiB", "--loss", "2%", "--reorder", "0", "--delay", "5us", "--json"];
-        let transfer = fpgactl(&[&transfer[..], &["--scheme", scheme]].concat()).ok().json();
+        let transfer =
+            fpgactl(&[&transfer[..], &["--packet", "512", "--scheme", scheme]].concat()).ok().json();
         let micros = transfer["card_seconds"].as_f64().unwrap() * 1e6;
         assert!((cell["median_us"].as_f64().unwrap() - micros).abs() < 0.001, "{scheme}: {cell} {micros}");
         assert_eq!(cell["retransmitted"], transfer["retransmits"], "{scheme}");

@@ -23,7 +23,7 @@ use fpga_diag::inspect::Inspect as _;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use fpga_driver::CardAddr;
+use fpga_driver::{CardAddr, CardSpec};
 use fpga_protocol::sender::SendFailure;
 use fpga_sim::{Partitions, SimNetwork, TimeSpent};
 
@@ -34,7 +34,7 @@ use crate::outfile::OutFile;
 use crate::progress::{Deadline, Progress};
 use crate::settings::Settings;
 use crate::stream::Source;
-use crate::target::{self, Pair, SimOptions};
+use crate::target::{self, CardOpener as _, Pair, SimOptions, Target};
 
 use counters::NiCounters;
 use end::{Common, Ended};
@@ -57,17 +57,29 @@ fn stall_limit(deadline: Deadline) -> u64 {
 
 /// Runs the command.
 pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
-    run_with(settings, args, settings.progress)
+    let plan = Plan::new(args, &settings.transfer)?;
+    let is_default = |target: &Target| matches!(&target.spec, CardSpec::Simulated { description: None });
+    let peer = args.peer.as_ref().or(settings.peer.as_ref());
+    let plan = if is_default(settings.card.target()) && peer.is_none_or(is_default) {
+        plan.with_usual_packets()
+    } else {
+        plan
+    };
+    run_with(settings, args, &plan, settings.progress)
 }
 
 /// Runs the command without a progress bar, as a part of another one.
 pub(super) fn run_quietly(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
-    run_with(settings, args, false)
+    run_with(settings, args, &Plan::new(args, &settings.transfer)?, false)
 }
 
-fn run_with(settings: &Settings, args: &TransferArgs, bar: bool) -> Result<TransferReport, CliError> {
-    let plan = Plan::new(args, &settings.transfer)?;
-    let Ends { source, mut sending, mut receiving, partitions } = open_ends(settings, args, &plan, true)?;
+fn run_with(
+    settings: &Settings,
+    args: &TransferArgs,
+    plan: &Plan,
+    bar: bool,
+) -> Result<TransferReport, CliError> {
+    let Ends { source, mut sending, mut receiving, partitions } = open_ends(settings, args, plan, true)?;
     let mut out = match &args.out {
         Some(path) => {
             source.check_apart(path)?;
@@ -76,7 +88,7 @@ fn run_with(settings: &Settings, args: &TransferArgs, bar: bool) -> Result<Trans
         None => None,
     };
     let chart = (args.chart || std::io::stdout().is_terminal()).then_some(settings.style);
-    let mut report = TransferReport::new(&sending, &receiving, &source, &plan, out.is_some(), chart);
+    let mut report = TransferReport::new(&sending, &receiving, &source, plan, out.is_some(), chart);
     let layout = plan.layout(&source, &hosts::ends(&sending, &receiving))?;
     let began = Instant::now();
     let before = spent(&sending, &receiving);
@@ -85,7 +97,7 @@ fn run_with(settings: &Settings, args: &TransferArgs, bar: bool) -> Result<Trans
     } else {
         let region = receiving.open_region(layout.span())?;
         let [to_receiver, to_sender] = Peer::pair(partitions.as_ref()).ok_or_else(fewer_cards)?;
-        let common = |peer| Common { peer, plan: &plan, layout, deadline: settings.deadline };
+        let common = |peer| Common { peer, plan, layout, deadline: settings.deadline };
         let progress = Progress::new(source.length(), bar);
         let target = (region.remote, receiving.node());
         let sender = Sender::new(&mut sending, common(to_receiver), (&source, &progress), target);

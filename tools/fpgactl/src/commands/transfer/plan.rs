@@ -33,6 +33,10 @@ const HOP_QUEUE: Duration = Duration::from_micros(50);
 const SEED: u64 = 1;
 /// Default of `--reorder`.
 pub(super) const REORDER: u16 = 64;
+/// Usual payload of a packet in bytes: the largest path MTU of InfiniBand and RoCE.
+const USUAL_PACKET: u32 = 4096;
+/// Payload of a packet in bytes where a segment has less than [`USUAL_PACKET`]: that of the default card.
+const MIN_USUAL_PACKET: u32 = 512;
 /// Maximum segment length that the driver chooses for a node whose mask it does not know.
 const USUAL_SEGMENT: u32 = 16 << 10;
 
@@ -89,6 +93,15 @@ impl Plan {
             },
             chunk: args.chunk.or(defaults.chunk),
         })
+    }
+
+    /// Sets the packet size of cards whose description says nothing about it, if the user has not chosen one: that of today's networks, or
+    /// a segment if that is shorter.
+    pub(super) fn with_usual_packets(self) -> Self {
+        let longest =
+            self.segment.map_or(USUAL_PACKET, |segment| segment.clamp(MIN_USUAL_PACKET, USUAL_PACKET));
+        let usual = 1 << longest.ilog2();
+        Self { packet: self.packet.or(Some(usual)), ..self }
     }
 
     /// Plan of a transfer for inspection: the card raises an event for every packet, since a listing also compares masks.
