@@ -19,7 +19,7 @@ module ni_arbiter #(
     input  wire  [COUNT*WIDTH-1:0]   in_data,
     output wire                      out_valid,
     input  wire                      out_ready,
-    output logic [WIDTH-1:0]         out_data,
+    output wire  [WIDTH-1:0]         out_data,
     output logic [$clog2(COUNT)-1:0] out_index
 );
     localparam int INDEX = $clog2(COUNT);
@@ -41,18 +41,14 @@ module ni_arbiter #(
         if (waiting && in_valid[kept]) out_index = kept;
     end
 
-    // Blocks of their own: the ready signals depend on the output, the data does not depend on them.
+    // A block of its own: the ready signals depend on the output, the index does not depend on it.
     always_comb begin
         in_ready = '0;
         for (int input_number = 0; input_number < COUNT; input_number++)
             if (INDEX'(input_number) == out_index) in_ready[input_number] = out_ready && in_valid[input_number];
     end
 
-    always_comb begin
-        out_data = '0;
-        for (int input_number = 0; input_number < COUNT; input_number++)
-            if (INDEX'(input_number) == out_index) out_data = in_data[WIDTH*input_number+:WIDTH];
-    end
+    assign out_data = in_data[WIDTH*out_index+:WIDTH];
 
     always_ff @(posedge clk) begin
         kept <= out_index;

@@ -24,7 +24,7 @@ module ni_tx #(
     input  wire                    rst_n,
 
     input  wire  [ANSWERS-1:0]     answer_valid,
-    output logic [ANSWERS-1:0]     answer_ready,
+    output wire  [ANSWERS-1:0]     answer_ready,
     input  wire  [704*ANSWERS-1:0] answer,
     input  wire  [8*ANSWERS-1:0]   answer_length,
 
@@ -72,18 +72,13 @@ module ni_tx #(
     wire is_frame = chosen == 4'(ANSWERS);
     assign frame_ready = load && is_frame;
 
-    logic [703:0] header;
-    logic [7:0] header_length;
-    always_comb begin
-        header = frame_header;
-        header_length = frame_header_length;
-        for (int i = 0; i < ANSWERS; i = i + 1) begin
-            answer_ready[i] = load && chosen == 4'(i);
-            if (chosen == 4'(i)) begin
-                header = answer[704*i+:704];
-                header_length = answer_length[8*i+:8];
-            end
-        end
+    // The frames are the last source.
+    wire [704*SOURCES-1:0] headers = {frame_header, answer};
+    wire [8*SOURCES-1:0] lengths = {frame_header_length, answer_length};
+    wire [703:0] header = headers[704*chosen+:704];
+    wire [7:0] header_length = lengths[8*chosen+:8];
+    for (genvar i = 0; i < ANSWERS; i = i + 1) begin : g_answer
+        assign answer_ready[i] = load && chosen == 4'(i);
     end
     wire [15:0] payload_length = is_frame ? frame_payload_length : 16'd0;
 

@@ -10,6 +10,7 @@ mod lint;
 mod messages;
 mod packets;
 mod planted;
+mod ports;
 mod random;
 mod receive;
 mod registers;
