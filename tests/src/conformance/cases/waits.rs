@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use fpga_driver::{
     CardRange, ChannelError, ChannelEvents, Error, OpenOptions, RunMode, TransferError, WaitMode, WaitOptions,
 };
-use fpga_rdma::{Endpoint, EndpointError, SendOptions};
+use fpga_rdma::{Endpoint, EndpointError, EndpointOptions, SendOptions};
 use fpga_registers::cast::low32;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -213,7 +213,10 @@ fn sleeps(opened: Opened) -> Verdict {
     const MAX_FETCH_WRITES: u64 = 5;
     opened.needs(4 << 20)?;
     opened.interrupts()?;
-    let mut end = match Endpoint::open(&opened.card) {
+    // A design in a simulator may answer late.
+    let mut options = EndpointOptions::default();
+    options.give_up = crate::TIMEOUT;
+    let mut end = match Endpoint::open_with(&opened.card, &options) {
         Ok(end) => end,
         Err(error @ Error { kind: EndpointError::NoInterface, .. }) => {
             return Err(Skip(error.to_string()));
