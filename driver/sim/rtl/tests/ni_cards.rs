@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fpga_driver::{Card, CardAddr, CardRange};
-use fpga_rdma::{Endpoint, SendOptions};
+use fpga_rdma::{Endpoint, EndpointOptions, SendOptions};
 
 use crate::simulator::{Simulation, build, read, rtl, write};
 
@@ -26,6 +26,8 @@ const SOURCES: [&str; 11] = [
     "check/stream_checker.sv",
 ];
 const LENGTH: u64 = 50_000;
+/// Ends a test that hangs.
+const TIMEOUT: Duration = Duration::from_mins(20);
 const SOURCE: u64 = 0x10_0001;
 const TARGET: u64 = 0x20_0003;
 
@@ -80,6 +82,17 @@ fn open_card(socket: &Path) -> Card {
     Card::open(&format!("vfio-user:{}", socket.display())).unwrap()
 }
 
+/// Options of an endpoint that gives up late: an answer takes milliseconds of this program's time.
+fn patient() -> EndpointOptions {
+    let mut options = EndpointOptions::default();
+    options.give_up = TIMEOUT;
+    options
+}
+
+fn open_endpoint(card: &Card) -> Endpoint {
+    Endpoint::open_with(card, &patient()).unwrap()
+}
+
 /// Returns `length` bytes that differ for each `seed`.
 fn pattern(seed: u8, length: u64) -> Vec<u8> {
     (0..length).map(|at| seed.wrapping_add(at.to_le_bytes()[0]).wrapping_mul(7)).collect()
@@ -95,7 +108,7 @@ fn send(from: (&Card, &mut Endpoint), to: (&Card, &mut Endpoint), seed: u8) {
     let region = receiver.open_region(sender.node(), CardRange::new(CardAddr::new(TARGET), LENGTH)).unwrap();
     let ticket =
         sender.send(CardAddr::new(SOURCE), &region.remote, 0, LENGTH, SendOptions::default()).unwrap();
-    let sent = sender.wait(ticket, Duration::from_mins(1)).unwrap();
+    let sent = sender.wait(ticket, TIMEOUT).unwrap();
     sent.result.unwrap();
     receiver.poll().unwrap();
     let notification = receiver.next_notification().unwrap();
@@ -108,8 +121,8 @@ fn send(from: (&Card, &mut Endpoint), to: (&Card, &mut Endpoint), seed: u8) {
 fn transfers(network: &str) {
     let Some(pair) = Pair::start(network) else { return };
     let cards = [pair.card(0), pair.card(1)];
-    let mut first = Endpoint::open(&cards[0]).unwrap();
-    let mut second = Endpoint::open(&cards[1]).unwrap();
+    let mut first = open_endpoint(&cards[0]);
+    let mut second = open_endpoint(&cards[1]);
     assert_eq!([first.node().get(), second.node().get()], [1, 2]);
     for round in 0..3 {
         send((&cards[0], &mut first), (&cards[1], &mut second), round);

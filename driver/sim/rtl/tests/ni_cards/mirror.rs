@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use fpga_diag::inspect::Inspect as _;
 use fpga_driver::{CardAddr, CardRange};
-use fpga_rdma::{Endpoint, EndpointOptions, SendOptions};
+use fpga_rdma::{Endpoint, SendOptions};
 
-use super::{Pair, SOURCE, TARGET, pattern};
+use super::{Pair, SOURCE, TARGET, TIMEOUT, open_endpoint, patient, pattern};
 use crate::simulator::{read, write};
 
 /// Bytes of a transfer: one segment.
@@ -17,7 +17,6 @@ const TRANSFERS: u64 = 10;
 const MAX_COMPARISONS: u32 = 16;
 /// Polls without an event after which the network interface is at rest.
 const QUIET_POLLS: u32 = 4;
-const TIMEOUT: Duration = Duration::from_mins(20);
 
 /// Numbers of used registry entries and escape slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,10 +86,8 @@ fn compare(receiver: &mut Endpoint) -> Occupancy {
 fn mirror_of_rtl_tables_matches_during_and_after_transfers() {
     let Some(pair) = Pair::start("loss=0.05,duplicate=0.02,reorder=32,seed=9") else { return };
     let cards = [pair.card(0), pair.card(1)];
-    // The sender stands still for longer than the usual time to give up.
-    let mut options = EndpointOptions::default();
-    options.give_up = TIMEOUT;
-    let mut sender = Endpoint::open_with(&cards[0], &options).unwrap();
+    let mut sender = open_endpoint(&cards[0]);
+    let mut options = patient();
     options.packet_events = true;
     // Reading the tables lets simulated time pass.
     options.escape_timeout = Duration::from_millis(100);

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fpga_diag::inspect::Inspect as _;
 use fpga_driver::recovery::{self, RecoveryLevel, RecoveryOptions};
@@ -13,7 +13,7 @@ use fpga_pci::Backend;
 use fpga_rdma::{Endpoint, RemoteRegion, SendOptions};
 use fpga_vfio_user::VfioUserBackend;
 
-use super::{Pair, SOURCE, TARGET, open_card, pattern};
+use super::{Pair, SOURCE, TARGET, TIMEOUT, open_card, open_endpoint, pattern};
 use crate::simulator::{KillGuard, read, write};
 
 /// Socket of the child's card, and the region that it sends to.
@@ -26,7 +26,6 @@ const LENGTH: u64 = 100_000;
 /// Bytes before and behind the region that no transfer may change.
 const GUARD: u64 = 512;
 const SECOND_TARGET: u64 = TARGET + 0x10_0000;
-const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Sends the same bytes again and again, until the process is killed.
 #[test]
@@ -41,7 +40,7 @@ fn sender_that_is_killed() {
         key: key.parse().unwrap(),
     };
     let card = open_card(&socket);
-    let mut sender = Endpoint::open(&card).unwrap();
+    let mut sender = open_endpoint(&card);
     write(&card, 1, SOURCE, &pattern(1, LENGTH));
     println!("{SENDING}{}", sender.incarnation().get());
     loop {
@@ -103,7 +102,7 @@ fn open_region(receiver: &mut Endpoint, card: &Card, target: u64, sender: NodeId
 fn restarted_sender_host_sends_after_the_old_incarnation() {
     let Some(pair) = Pair::start("loss=0.02,duplicate=0.05,reorder=32,seed=3") else { return };
     let peer_card = pair.card(1);
-    let mut receiver = Endpoint::open(&peer_card).unwrap();
+    let mut receiver = open_endpoint(&peer_card);
     let region = open_region(&mut receiver, &peer_card, TARGET, NodeId::new(1));
     let name = concat!(module_path!(), "::sender_that_is_killed");
     let child = Command::new(std::env::current_exe().unwrap())
@@ -126,7 +125,7 @@ fn restarted_sender_host_sends_after_the_old_incarnation() {
     drop(child);
 
     let card = reopen(&pair.sockets[0]);
-    let mut sender = Endpoint::open(&card).unwrap();
+    let mut sender = open_endpoint(&card);
     assert!(fpga_driver::Incarnation::new(old.parse().unwrap()).is_earlier_than(sender.incarnation()));
     while receiver.next_notification().is_some() {}
     for seed in [2, 3] {
@@ -148,8 +147,8 @@ fn restarted_sender_host_sends_after_the_old_incarnation() {
 fn reset_receiver_interface_takes_new_transfers_only() {
     let Some(pair) = Pair::start("loss=0.02,duplicate=0.05,reorder=32,seed=4") else { return };
     let (card, peer_card) = (pair.card(0), pair.card(1));
-    let mut sender = Endpoint::open(&card).unwrap();
-    let mut receiver = Endpoint::open(&peer_card).unwrap();
+    let mut sender = open_endpoint(&card);
+    let mut receiver = open_endpoint(&peer_card);
     let region = open_region(&mut receiver, &peer_card, TARGET, sender.node());
     write(&card, 1, SOURCE, &pattern(1, LENGTH));
     let ticket = sender.send(CardAddr::new(SOURCE), &region, 0, LENGTH, SendOptions::default()).unwrap();
@@ -164,7 +163,7 @@ fn reset_receiver_interface_takes_new_transfers_only() {
     assert!(report.well && report.reopen, "{report:?}");
     drop(backend);
     let peer_card = pair.card(1);
-    let mut receiver = Endpoint::open(&peer_card).unwrap();
+    let mut receiver = open_endpoint(&peer_card);
     assert!(old.is_earlier_than(receiver.incarnation()));
     let before = around(&peer_card, TARGET);
     let expected = guarded(&pattern(1, LENGTH));
