@@ -6,17 +6,8 @@ use std::process::{Child, Stdio};
 use fpga_driver::extension::simulation_command;
 use fpga_driver::{Card, CardAddr};
 
+use crate::rtl::KillGuard;
 use crate::rtl::models::{Project, build};
-
-/// Ends a program that a failed test has left.
-struct KillGuard(Child);
-
-impl Drop for KillGuard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Writes `data` and reads it again; returns the offset of the first wrong byte, what the simulation printed, and the waveform's size.
 fn round_trip(plusargs: &[&str], data: &[u8]) -> Option<(Option<usize>, String, u64)> {

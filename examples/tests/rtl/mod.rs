@@ -4,5 +4,16 @@
 
 mod bug;
 mod models;
+mod ni;
 mod programs;
 mod skeleton;
+
+/// Ends a program that a test has started.
+struct KillGuard(std::process::Child);
+
+impl Drop for KillGuard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

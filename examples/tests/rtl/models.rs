@@ -21,13 +21,13 @@ pub(crate) fn project(name: &str) -> PathBuf {
 }
 
 /// Parts of an example's model.
-pub(crate) struct Project {
+pub(crate) struct Project<'a> {
     /// Folder in `examples`.
-    pub(crate) name: &'static str,
+    pub(crate) name: &'a str,
     /// Sources in that folder, or relative to it.
-    pub(crate) sources: &'static [&'static str],
+    pub(crate) sources: &'a [&'a str],
     /// Register map, whose RTL is a source, too.
-    pub(crate) map: Option<&'static str>,
+    pub(crate) map: Option<&'a str>,
     pub(crate) trace: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn generate(name: &str, map: Option<&str>, clock_input: bool) -> Vec<
 }
 
 /// Builds the model, or takes it from the last build. `None` without Verilator.
-pub(crate) fn build(parts: &Project) -> Option<PathBuf> {
+pub(crate) fn build(parts: &Project<'_>) -> Option<PathBuf> {
     let _guard = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let (own, folder) = (project(parts.name), work(parts.name));
     let card = own.join("card.yaml");
