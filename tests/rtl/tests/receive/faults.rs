@@ -75,8 +75,12 @@ const FAULTS: &[PlantedFault] = &[
         "with_tombstone <= !drop || transfer_awaits_notice;",
         "with_tombstone <= !drop;",
     ),
-    // After a sweep, a registration does not search its sender again.
-    fault("ni_receive_start.sv", "s_known <= sender_found;", ""),
+    // A refused START does not say when the next try has a chance.
+    fault(
+        "ni_receive_start.sv",
+        "nack_delay <= is_full && !has_free_entry ? refusal_delay : 16'd0;",
+        "nack_delay <= '0;",
+    ),
     // Only the first expired packet leaves the escape channel.
     fault("ni_receive_timer.sv", "state <= is_last ? EARLIEST : SEARCH;", "state <= EARLIEST;"),
     // A released entry is reused last instead of first.
@@ -182,7 +186,7 @@ fn finds(number: usize, packets: u64) -> bool {
 
 #[test]
 fn planted_faults_are_found() {
-    for number in [1, 17] {
+    for number in [1, 21] {
         assert!(finds(number, 20_000), "{}", FAULTS[number].from);
     }
 }
