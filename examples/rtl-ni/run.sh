@@ -5,8 +5,8 @@ set -eu
 cd "$(dirname "$0")"
 rtl=../../firmware-bindings/rtl
 fpgactl rtl build top.sv $rtl/ni/ni_pkg.sv $rtl/ni/fpga_ni.sv $rtl/ni/ni_[!p]*.sv $rtl/reference/ni_card.sv \
-    $rtl/reference/axi_crossbar.sv $rtl/reference/axi_ram.sv $rtl/reference/axi_split.sv $rtl/reference/axi_widen.sv \
-    $rtl/check/axi_checker.sv $rtl/check/stream_checker.sv --top top --card-file card.yaml -o model
+    $rtl/reference/card_engines.sv $rtl/reference/axi_crossbar.sv $rtl/reference/axi_ram.sv $rtl/reference/axi_split.sv \
+    $rtl/reference/axi_widen.sv $rtl/check/axi_checker.sv $rtl/check/stream_checker.sv --top top --card-file card.yaml -o model
 sockets=$(mktemp -d)
 fpgactl rtl run model --socket "$sockets/first" +fpga_socket.1="$sockets/second" +fpga_card.1=card.yaml "$@" &
 trap 'kill $!; wait; rm -r "$sockets"' EXIT

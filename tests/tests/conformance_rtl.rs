@@ -20,9 +20,10 @@ use fpga_vfio_user::VfioUserBackend;
 use tempfile::TempDir;
 
 /// Sources beside those of the network interface, relative to `firmware-bindings/rtl`.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "reference/ni_pair_top.sv",
     "reference/ni_card.sv",
+    "reference/card_engines.sv",
     "reference/axi_widen.sv",
     "reference/axi_crossbar.sv",
     "reference/axi_split.sv",

@@ -49,90 +49,21 @@ module ni_card #(
     wire [DATA_WIDTH-1:0] rdata;
     wire rlast;
 
-    // Registers: the CDMA's, and the NI's. One access at a time, whose address stays.
-    wire [31:0] lite_awaddr, lite_wdata, lite_araddr;
+    // Registers of the NI: those that are not the CDMA's.
+    wire [31:0] lite_awaddr, lite_wdata, lite_araddr, lite_rdata;
     wire [3:0] lite_wstrb;
-    wire lite_awvalid, lite_wvalid, lite_bready, lite_arvalid, lite_rready;
-    wire [1:0] lite_awready, lite_wready, lite_bvalid, lite_arready, lite_rvalid;
-    wire [1:0] lite_bresp[2], lite_rresp[2];
-    wire [31:0] lite_rdata[2];
-    wire to = lite_awaddr[15:12] == ni_pkg::BLOCK_OFFSET_CDMA[15:12];
-    wire from = lite_araddr[15:12] == ni_pkg::BLOCK_OFFSET_CDMA[15:12];
+    wire [1:0] lite_bresp, lite_rresp;
+    wire lite_awvalid, lite_awready, lite_wvalid, lite_wready, lite_bvalid, lite_bready;
+    wire lite_arvalid, lite_arready, lite_rvalid, lite_rready;
 
-    fpga_xdma #(.DATA_WIDTH(DATA_WIDTH), .CHANNELS(CHANNELS), .USER_INTERRUPTS(16), .BYPASS_BAR(1'b1)) xdma (
-        .sys_clk(1'b0), .sys_clk_gt(1'b0), .sys_rst_n(1'b1), .pci_exp_rxp(1'b0), .pci_exp_rxn(1'b1),
-        .axi_aclk(clk), .axi_aresetn(rst_n), .usr_irq_req(ni_irq | {15'b0, introut}),
-        .m_axi_awid(awid[0]), .m_axi_awaddr(awaddr[0]), .m_axi_awlen(awlen[0]), .m_axi_awsize(awsize[0]),
-        .m_axi_awburst(awburst[0]), .m_axi_awvalid(awvalid[0]), .m_axi_awready(awready[0]),
-        .m_axi_wdata(wdata[0]), .m_axi_wstrb(wstrb[0]), .m_axi_wlast(wlast[0]), .m_axi_wvalid(wvalid[0]), .m_axi_wready(wready[0]),
-        .m_axi_bid(bid), .m_axi_bresp(bresp), .m_axi_bvalid(bvalid[0]), .m_axi_bready(bready[0]),
-        .m_axi_arid(arid[0]), .m_axi_araddr(araddr[0]), .m_axi_arlen(arlen[0]), .m_axi_arsize(arsize[0]),
-        .m_axi_arburst(arburst[0]), .m_axi_arvalid(arvalid[0]), .m_axi_arready(arready[0]),
-        .m_axi_rid(rid), .m_axi_rdata(rdata), .m_axi_rresp(rresp), .m_axi_rlast(rlast), .m_axi_rvalid(rvalid[0]), .m_axi_rready(rready[0]),
-        .m_axil_awaddr(lite_awaddr), .m_axil_awvalid(lite_awvalid), .m_axil_awready(lite_awready[to]),
-        .m_axil_wdata(lite_wdata), .m_axil_wstrb(lite_wstrb), .m_axil_wvalid(lite_wvalid), .m_axil_wready(lite_wready[to]),
-        .m_axil_bvalid(lite_bvalid[to]), .m_axil_bresp(lite_bresp[to]), .m_axil_bready(lite_bready),
-        .m_axil_araddr(lite_araddr), .m_axil_arvalid(lite_arvalid), .m_axil_arready(lite_arready[from]),
-        .m_axil_rdata(lite_rdata[from]), .m_axil_rresp(lite_rresp[from]), .m_axil_rvalid(lite_rvalid[from]), .m_axil_rready(lite_rready),
-        .m_axib_awid(awid[3]), .m_axib_awaddr(awaddr[3]), .m_axib_awlen(awlen[3]), .m_axib_awsize(awsize[3]),
-        .m_axib_awburst(awburst[3]), .m_axib_awvalid(awvalid[3]), .m_axib_awready(awready[3]),
-        .m_axib_wdata(wdata[3]), .m_axib_wstrb(wstrb[3]), .m_axib_wlast(wlast[3]), .m_axib_wvalid(wvalid[3]), .m_axib_wready(wready[3]),
-        .m_axib_bid(bid), .m_axib_bresp(bresp), .m_axib_bvalid(bvalid[3]), .m_axib_bready(bready[3]),
-        .m_axib_arid(arid[3]), .m_axib_araddr(araddr[3]), .m_axib_arlen(arlen[3]), .m_axib_arsize(arsize[3]),
-        .m_axib_arburst(arburst[3]), .m_axib_arvalid(arvalid[3]), .m_axib_arready(arready[3]),
-        .m_axib_rid(rid), .m_axib_rdata(rdata), .m_axib_rresp(rresp), .m_axib_rlast(rlast), .m_axib_rvalid(rvalid[3]), .m_axib_rready(rready[3]),
-        .m_axis_h2c_tready_0(1'b0), .s_axis_c2h_tdata_0('0), .s_axis_c2h_tkeep_0('0), .s_axis_c2h_tlast_0(1'b0),
-        .s_axis_c2h_tvalid_0(1'b0),
-        .m_axis_h2c_tready_1(1'b0), .s_axis_c2h_tdata_1('0), .s_axis_c2h_tkeep_1('0), .s_axis_c2h_tlast_1(1'b0),
-        .s_axis_c2h_tvalid_1(1'b0),
-        .m_axis_h2c_tready_2(1'b0), .s_axis_c2h_tdata_2('0), .s_axis_c2h_tkeep_2('0), .s_axis_c2h_tlast_2(1'b0),
-        .s_axis_c2h_tvalid_2(1'b0),
-        .m_axis_h2c_tready_3(1'b0), .s_axis_c2h_tdata_3('0), .s_axis_c2h_tkeep_3('0), .s_axis_c2h_tlast_3(1'b0),
-        .s_axis_c2h_tvalid_3(1'b0)
+    card_engines #(.DATA_WIDTH(DATA_WIDTH), .CHANNELS(CHANNELS), .USER_INTERRUPTS(16)) engines (
+        .clk, .rst_n, .usr_irq_req(ni_irq | {15'b0, introut}), .introut,
+        .to_cdma(lite_awaddr[15:12] == ni_pkg::BLOCK_OFFSET_CDMA[15:12]), .from_cdma(lite_araddr[15:12] == ni_pkg::BLOCK_OFFSET_CDMA[15:12]),
+        .lite_awaddr, .lite_awvalid, .lite_awready, .lite_wdata, .lite_wstrb, .lite_wvalid, .lite_wready, .lite_bresp, .lite_bvalid,
+        .lite_bready, .lite_araddr, .lite_arvalid, .lite_arready, .lite_rdata, .lite_rresp, .lite_rvalid, .lite_rready,
+        .awid, .awaddr, .awlen, .awsize, .awburst, .awvalid, .awready, .wdata, .wstrb, .wlast, .wvalid, .wready, .bid, .bresp, .bvalid,
+        .bready, .arid, .araddr, .arlen, .arsize, .arburst, .arvalid, .arready, .rid, .rdata, .rresp, .rlast, .rvalid, .rready
     );
-
-    wire [63:0] sg_awaddr, sg_araddr;
-    wire [31:0] sg_wdata, sg_rdata;
-    wire [3:0] sg_wstrb;
-    wire sg_awvalid, sg_awready, sg_wvalid, sg_wready, sg_arvalid, sg_arready;
-
-    fpga_cdma #(.DATA_WIDTH(DATA_WIDTH), .INCLUDE_SG(1'b1), .INCLUDE_DRE(1'b1)) cdma (
-        .m_axi_aclk(clk), .s_axi_lite_aclk(clk), .s_axi_lite_aresetn(rst_n), .cdma_introut(introut),
-        .s_axi_lite_awaddr(lite_awaddr[5:0]), .s_axi_lite_awvalid(lite_awvalid && to), .s_axi_lite_awready(lite_awready[1]),
-        .s_axi_lite_wdata(lite_wdata), .s_axi_lite_wvalid(lite_wvalid && to), .s_axi_lite_wready(lite_wready[1]),
-        .s_axi_lite_bresp(lite_bresp[1]), .s_axi_lite_bvalid(lite_bvalid[1]), .s_axi_lite_bready(lite_bready),
-        .s_axi_lite_araddr(lite_araddr[5:0]), .s_axi_lite_arvalid(lite_arvalid && from), .s_axi_lite_arready(lite_arready[1]),
-        .s_axi_lite_rdata(lite_rdata[1]), .s_axi_lite_rresp(lite_rresp[1]), .s_axi_lite_rvalid(lite_rvalid[1]), .s_axi_lite_rready(lite_rready),
-        .m_axi_awaddr(awaddr[1]), .m_axi_awlen(awlen[1]), .m_axi_awsize(awsize[1]), .m_axi_awburst(awburst[1]),
-        .m_axi_awvalid(awvalid[1]), .m_axi_awready(awready[1]),
-        .m_axi_wdata(wdata[1]), .m_axi_wstrb(wstrb[1]), .m_axi_wlast(wlast[1]), .m_axi_wvalid(wvalid[1]), .m_axi_wready(wready[1]),
-        .m_axi_bresp(bresp), .m_axi_bvalid(bvalid[1]), .m_axi_bready(bready[1]),
-        .m_axi_araddr(araddr[1]), .m_axi_arlen(arlen[1]), .m_axi_arsize(arsize[1]), .m_axi_arburst(arburst[1]),
-        .m_axi_arvalid(arvalid[1]), .m_axi_arready(arready[1]),
-        .m_axi_rdata(rdata), .m_axi_rresp(rresp), .m_axi_rlast(rlast), .m_axi_rvalid(rvalid[1]), .m_axi_rready(rready[1]),
-        .m_axi_sg_awaddr(sg_awaddr), .m_axi_sg_awlen(awlen[2]), .m_axi_sg_awsize(awsize[2]), .m_axi_sg_awburst(awburst[2]),
-        .m_axi_sg_awvalid(sg_awvalid), .m_axi_sg_awready(sg_awready),
-        .m_axi_sg_wdata(sg_wdata), .m_axi_sg_wstrb(sg_wstrb), .m_axi_sg_wlast(wlast[2]), .m_axi_sg_wvalid(sg_wvalid), .m_axi_sg_wready(sg_wready),
-        .m_axi_sg_bresp(bresp), .m_axi_sg_bvalid(bvalid[2]), .m_axi_sg_bready(bready[2]),
-        .m_axi_sg_araddr(sg_araddr), .m_axi_sg_arlen(arlen[2]), .m_axi_sg_arsize(arsize[2]), .m_axi_sg_arburst(arburst[2]),
-        .m_axi_sg_arvalid(sg_arvalid), .m_axi_sg_arready(sg_arready),
-        .m_axi_sg_rdata(sg_rdata), .m_axi_sg_rresp(rresp), .m_axi_sg_rlast(rlast), .m_axi_sg_rvalid(rvalid[2]), .m_axi_sg_rready(rready[2])
-    );
-
-    assign awaddr[2] = sg_awaddr;
-    assign araddr[2] = sg_araddr;
-    axi_widen #(.WIDTH(DATA_WIDTH)) widen (
-        .clk, .rst_n,
-        .s_awaddr(sg_awaddr), .s_awvalid(sg_awvalid), .s_awready(sg_awready),
-        .s_wdata(sg_wdata), .s_wstrb(sg_wstrb), .s_wlast(wlast[2]), .s_wvalid(sg_wvalid), .s_wready(sg_wready),
-        .s_araddr(sg_araddr), .s_arvalid(sg_arvalid), .s_arready(sg_arready), .s_rdata(sg_rdata), .s_rready(rready[2]),
-        .m_awvalid(awvalid[2]), .m_awready(awready[2]), .m_wdata(wdata[2]), .m_wstrb(wstrb[2]), .m_wvalid(wvalid[2]), .m_wready(wready[2]),
-        .m_arvalid(arvalid[2]), .m_arready(arready[2]), .m_rdata(rdata), .m_rlast(rlast), .m_rvalid(rvalid[2])
-    );
-    for (genvar master = 1; master < 3; master++) begin : g_id
-        assign awid[master] = '0;
-        assign arid[master] = '0;
-    end
 
     // Host side: XDMA and CDMA.
     wire [3:0] h_awid, h_arid;
@@ -193,11 +124,11 @@ module ni_card #(
         .WINDOW_BASE(WINDOW_BASE), .MEMORY_BASE(64'h0), .MEMORY_SIZE(64'(RAM_SIZE))
     ) ni (
         .clk, .rst_n,
-        .s_axil_awaddr(lite_awaddr[15:0]), .s_axil_awvalid(lite_awvalid && !to), .s_axil_awready(lite_awready[0]),
-        .s_axil_wdata(lite_wdata), .s_axil_wstrb(lite_wstrb), .s_axil_wvalid(lite_wvalid && !to), .s_axil_wready(lite_wready[0]),
-        .s_axil_bresp(lite_bresp[0]), .s_axil_bvalid(lite_bvalid[0]), .s_axil_bready(lite_bready && !to),
-        .s_axil_araddr(lite_araddr[15:0]), .s_axil_arvalid(lite_arvalid && !from), .s_axil_arready(lite_arready[0]),
-        .s_axil_rdata(lite_rdata[0]), .s_axil_rresp(lite_rresp[0]), .s_axil_rvalid(lite_rvalid[0]), .s_axil_rready(lite_rready && !from),
+        .s_axil_awaddr(lite_awaddr[15:0]), .s_axil_awvalid(lite_awvalid), .s_axil_awready(lite_awready),
+        .s_axil_wdata(lite_wdata), .s_axil_wstrb(lite_wstrb), .s_axil_wvalid(lite_wvalid), .s_axil_wready(lite_wready),
+        .s_axil_bresp(lite_bresp), .s_axil_bvalid(lite_bvalid), .s_axil_bready(lite_bready),
+        .s_axil_araddr(lite_araddr[15:0]), .s_axil_arvalid(lite_arvalid), .s_axil_arready(lite_arready),
+        .s_axil_rdata(lite_rdata), .s_axil_rresp(lite_rresp), .s_axil_rvalid(lite_rvalid), .s_axil_rready(lite_rready),
         .s_axi_awid(h_awid), .s_axi_awaddr(h_awaddr), .s_axi_awlen(h_awlen), .s_axi_awsize(h_awsize), .s_axi_awburst(h_awburst),
         .s_axi_awvalid(d_awvalid[1]), .s_axi_awready(d_awready[1]), .s_axi_wdata(h_wdata), .s_axi_wstrb(h_wstrb), .s_axi_wlast(h_wlast),
         .s_axi_wvalid(d_wvalid[1]), .s_axi_wready(d_wready[1]), .s_axi_bid(window_bid), .s_axi_bresp(window_bresp),

@@ -8,10 +8,11 @@ use fpga_registers::cdma::Cdmasr;
 
 use crate::simulator::{Simulation, build, read, write};
 
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "xdma/fpga_xdma.sv",
     "cdma/fpga_cdma.sv",
     "reference/cdma_top.sv",
+    "reference/card_engines.sv",
     "reference/axi_crossbar.sv",
     "reference/axi_widen.sv",
     "reference/axi_ram.sv",

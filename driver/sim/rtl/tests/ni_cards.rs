@@ -12,7 +12,7 @@ use fpga_rdma::{Endpoint, EndpointOptions, SendOptions};
 use crate::simulator::{Simulation, build, read, rtl, write};
 
 /// Sources beside those of the network interface.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "xdma/fpga_xdma.sv",
     "cdma/fpga_cdma.sv",
     "network/fpga_network.sv",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 11] = [
     "reference/axi_widen.sv",
     "reference/axi_split.sv",
     "reference/ni_card.sv",
+    "reference/card_engines.sv",
     "reference/ni_pair_top.sv",
     "check/axi_checker.sv",
     "check/stream_checker.sv",
