@@ -5,12 +5,13 @@ use std::process::Command;
 use fpga_pci::testing::skipped_without;
 
 /// Top module with the files below it, and the parameters of a small and of a large build.
-const TOPS: [(&str, &[&str], [&str; 2]); 6] = [
+const TOPS: [(&str, &[&str], [&str; 2]); 7] = [
     (
         "ni_rx",
         &["ni_fifo", "ni_crc32c", "ni_ranges", "ni_rx_length", "ni_rx_rules", "ni_rx_payload", "ni_rx"],
         ["BUS=64 PACKET_LOG2=12", "BUS=512 PACKET_LOG2=6"],
     ),
+    ("ni_ethernet", &["ni_rx_length", "ni_ethernet"], ["BUS=128 NODES=8", "BUS=512 NODES=256"]),
     (
         "ni_tx",
         &["ni_fifo", "ni_crc32c", "ni_crc32c_end", "ni_tx"],

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod dispatch;
+mod ethernet;
 mod events;
 mod frames;
 mod front_ends;

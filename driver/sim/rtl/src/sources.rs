@@ -18,6 +18,7 @@ pub(crate) const NI: &[(&str, &str)] = sources! {
     "ni_crc32c_end.sv"
     "ni_dispatch.sv"
     "ni_escape.sv"
+    "ni_ethernet.sv"
     "ni_events.sv"
     "ni_faults.sv"
     "ni_fifo.sv"
