@@ -13,6 +13,8 @@
 // the cycle after the last beat. A packet that shows others to be overtaken takes a cycle for each of them more. The other packets take
 // as many cycles as they search.
 //
+// One file, although it is long: the states share the selected context, and the table ports are driven from several of them.
+//
 // Reset and the command CLEAR clear valid bits and counts; CLEAR lets waiting answers and events leave.
 
 `timescale 1ns / 1ps
@@ -54,7 +56,7 @@ module ni_message_receive #(
     output wire  [BEAT_BITS-1:0] payload_beat,
     input  wire  [BUS-1:0]      payload_data,
 
-    output logic                write_valid,
+    output wire                 write_valid,
     input  wire                 write_ready,
     output wire  [63:0]         write_address,
     output wire  [15:0]         write_length,
@@ -110,10 +112,8 @@ module ni_message_receive #(
     localparam int SLOT_BITS = $clog2(CONTEXTS);
     localparam int PEER_BITS = $clog2(PEERS);
     localparam int WINDOW_BITS = $clog2(MEMORY_WINDOWS);
-    localparam int BYTE_BITS = $clog2(BUS / 8);
     localparam logic [31:0] SIZE = 32'd1 << PACKET_LOG2;
     localparam logic [31:0] UNLIMITED_SLOTS = 32'hFFFF_FFFF;
-    localparam int MASK_BITS = 256;
     localparam logic [31:0] NO_CONTEXT = 32'hFFFF_FFFF;
     // Maximum number of senders in an answer.
     localparam logic [15:0] SENDERS_MAX = 16'd127;
@@ -275,9 +275,6 @@ module ni_message_receive #(
     logic [15:0]          senders;
     logic [15:0]          reserved;
     logic                 timer_silent;
-    // Write: beat on the data port, all beats accepted.
-    logic [BEAT_BITS-1:0] beat;
-    logic                 sent;
 
     wire clear = state == COMMAND && command == COMMAND_CLEAR;
 
@@ -409,17 +406,14 @@ module ni_message_receive #(
     // Packets of a message in progress (7.6), and its requests.
     wire touch = fast || fast_old || state == REQUESTED || (state == CLASSIFY && is_data_hit);
 
-    wire [15:0] beats = (c_length + 16'(BUS / 8 - 1)) >> BYTE_BITS;
-    wire is_last_beat = 16'(beat) + 16'd1 == beats;
-    wire accept_beat = write_data_valid && write_data_ready;
-    wire is_stream_done = state == STREAM && (sent || (accept_beat && is_last_beat)) && (!write_valid || write_ready);
-    wire next_beat = accept_beat && !is_last_beat;
-
+    wire is_stream_done;
+    ni_message_stream #(.BUS(BUS), .BEAT_BITS(BEAT_BITS)) stream (
+        .clk, .rst_n, .prepare(state == IDLE || state == CHECK || state == ACCESS), .start(accept), .length(c_length),
+        .done(is_stream_done), .payload_beat, .write_valid, .write_ready, .write_data_valid, .write_data_ready
+    );
     assign write_address = c_address;
     assign write_length = c_length;
-    assign write_data_valid = state == STREAM && !sent;
     assign write_data = payload_data;
-    assign payload_beat = next_beat ? beat + 1'b1 : beat;
     assign packet_ready = state == FINISH || is_stream_done;
 
     wire [7:0] answer_senders = senders > SENDERS_MAX ? SENDERS_MAX[7:0] : senders[7:0];
@@ -575,42 +569,12 @@ module ni_message_receive #(
         .fault_ready, .fault_event
     );
 
-    // Bits of the mask: packets from the lowest missing one on; those beyond the message are ones.
-    wire [12:0] rest_shown = r_count - base_shown;
-    logic [MASK_BITS-1:0] mask;
-    always_comb begin
-        mask = rest_shown < 13'(MASK_BITS) ? {MASK_BITS{1'b1}} << rest_shown[7:0] : '0;
-        for (int n = 0; n < WINDOW; n++) begin
-            if (here_shown[base_shown[$clog2(WINDOW)-1:0] + $clog2(WINDOW)'(n)]) mask[n] = 1'b1;
-        end
-    end
-    wire [767:0] shadow_words;
-    logic [767:0] shadow_fields;
-    wire [351:0] unused_words;
-    wire latch = state == COMMAND_LATCH;
-    wire is_shown = r_live && !command_failed;
-    ni_receive_shadow #(.MASK_BITS(MASK_BITS)) shadow (
-        .clk, .rst_n(rst_n && !clear), .latch_entry(latch), .latch_slot(1'b0), .valid(is_shown), .index(command_index),
-        .age(now > r_heard ? now - r_heard : 64'd0), .done(shadow_done),
-        .generation(r_generation), .key({r_name[95:64], r_transfer, r_name[63:0]}),
-        .segment_count(r_left == '1 ? r_left : r_left + 32'd1), .base(r_base), .length(r_length), .packets(9'd0), .silent(1'b0),
-        .notify(r_notifies), .transfer_length(r_transfer_length), .mask, .slot_key(128'd0), .slot_address(64'd0), .slot_length(16'd0), .slot_op(32'd0),
-        .entry_words(shadow_words), .slot_words(unused_words)
+    ni_message_shadow #(.WINDOW(WINDOW)) shadow (
+        .clk, .rst_n(rst_n && !clear), .latch(state == COMMAND_LATCH), .valid(r_live && !command_failed), .index(command_index),
+        .age(now > r_heard ? now - r_heard : 64'd0), .done(shadow_done), .generation(r_generation), .name(r_name), .transfer(r_transfer),
+        .left(r_left), .base(r_base), .length(r_length), .count(r_count), .notifies(r_notifies), .transfer_length(r_transfer_length),
+        .first(base_shown), .here(here_shown), .words(registry_shadow)
     );
-    // Fields that segments do not have, or that are wider.
-    always_ff @(posedge clk) begin
-        if (latch) begin
-            shadow_fields <= '0;
-            if (is_shown) begin
-                shadow_fields[8*ni_pkg::REG_REGISTRY_FLAGS + ni_pkg::REG_REGISTRY_FLAGS_SCHEME_LSB +: 3]
-                    <= ni_pkg::SCHEME_RECEIVER_WINDOW[2:0];
-                shadow_fields[8*ni_pkg::REG_REGISTRY_EXPECTED +: 13] <= r_count;
-                shadow_fields[8*ni_pkg::REG_REGISTRY_FIRST +: 13] <= base_shown;
-            end
-        end
-        if (!rst_n || clear) shadow_fields <= '0;
-    end
-    assign registry_shadow = shadow_words | shadow_fields;
 
     assign registry_occupancy = 32'(contexts_used);
     assign registry_high_water = 32'(contexts_most);
@@ -651,19 +615,6 @@ module ni_message_receive #(
             if (insert && reserves) reserved <= reserved + 1'b1;
             if (close && r_notifies && r_left == 0) reserved <= reserved - 1'b1;
         end
-    end
-
-    always_ff @(posedge clk) begin
-        if (state == IDLE || state == CHECK || state == ACCESS) beat <= '0;
-        else if (next_beat) beat <= beat + 1'b1;
-        if (accept) begin
-            write_valid <= 1'b1;
-            sent <= 1'b0;
-        end else begin
-            if (write_ready) write_valid <= 1'b0;
-            if (accept_beat && is_last_beat) sent <= 1'b1;
-        end
-        if (!rst_n) write_valid <= 1'b0;
     end
 
     always_ff @(posedge clk) begin
@@ -989,5 +940,5 @@ module ni_message_receive #(
         end
     end
 
-    wire unused = &{1'b0, h, unused_words, h_packets[31:13]};
+    wire unused = &{1'b0, h, h_packets[31:13]};
 endmodule

@@ -28,6 +28,8 @@ pub(crate) const FILES: &[&str] = &[
     "ni_message_contexts.sv",
     "ni_message_peers.sv",
     "ni_message_report.sv",
+    "ni_message_shadow.sv",
+    "ni_message_stream.sv",
     "ni_message_timers.sv",
     "ni_message_window.sv",
     "ni_receive_shadow.sv",

@@ -28,6 +28,8 @@ pub(crate) const NI: &[(&str, &str)] = sources! {
     "ni_message_peers.sv"
     "ni_message_receive.sv"
     "ni_message_report.sv"
+    "ni_message_shadow.sv"
+    "ni_message_stream.sv"
     "ni_message_timers.sv"
     "ni_message_window.sv"
     "ni_nodes.sv"
