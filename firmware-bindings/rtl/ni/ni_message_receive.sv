@@ -302,7 +302,7 @@ module ni_message_receive #(
     wire                   has_free;
     wire [CONTEXTS-1:0]    live;
     wire [SLOT_BITS:0]     contexts_used;
-    wire [SLOT_BITS:0]     contexts_most;
+    wire [SLOT_BITS:0]     contexts_high_water;
 
     wire                   peers_done;
     wire                   p_found;
@@ -458,7 +458,7 @@ module ni_message_receive #(
         .set_window(slow_hit), .new_window(insert ? e_window : allowed_index),
         .set_paths(touch || is_timer_path),
         .new_paths(is_timer_path ? {r_paths[7:0], r_paths[31:8]} : {r_paths[23:0], h[ni_pkg::MESSAGE_DATA_PATH_LSB +: 8]}),
-        .free_index(free_slot), .has_free, .live, .occupancy(contexts_used), .high_water(contexts_most)
+        .free_index(free_slot), .has_free, .live, .occupancy(contexts_used), .high_water(contexts_high_water)
     );
 
     ni_message_peers #(.PEERS(PEERS), .CONTEXTS(CONTEXTS)) peers (
@@ -577,7 +577,7 @@ module ni_message_receive #(
     );
 
     assign registry_occupancy = 32'(contexts_used);
-    assign registry_high_water = 32'(contexts_most);
+    assign registry_high_water = 32'(contexts_high_water);
     assign memory_occupancy = 32'(windows_used);
     assign command_ready = state == COMMAND_WAIT && shadow_done;
     assign idle = state == IDLE && !packet_valid && !command_valid && inflight_empty && is_window_idle && timers_clean && !answer_valid
