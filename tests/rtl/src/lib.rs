@@ -28,6 +28,17 @@ pub fn sources() -> PathBuf {
     fpga_process::workspace_root().join("firmware-bindings/rtl/ni")
 }
 
+/// Returns the sizes of a module that a test simulates: `usual`, and with the environment variable `FPGA_RTL_SIZES=all` the `others`, too. Each
+/// is a build of several seconds.
+#[must_use]
+pub fn sizes<T: Copy>(usual: &[T], others: &[T]) -> Vec<T> {
+    let all = std::env::var(ALL_SIZES.0).is_ok_and(|value| value == ALL_SIZES.1);
+    usual.iter().chain(others.iter().filter(|_| all)).copied().collect()
+}
+
+/// Environment variable of [`sizes`], and its value.
+pub const ALL_SIZES: (&str, &str) = ("FPGA_RTL_SIZES", "all");
+
 /// Module to simulate.
 #[derive(Clone, Copy, Debug)]
 pub struct Model<'a> {

@@ -23,3 +23,12 @@ mod write;
 
 /// The protocol engine's tests that run here, too, find their test bed at this name.
 use receive::common;
+
+/// All tests with every size of every module.
+#[test]
+#[ignore = "long: 300 s: some forty models"]
+fn every_size_matches() {
+    let (name, value) = fpga_ni_tests::ALL_SIZES;
+    let tests = std::process::Command::new(std::env::current_exe().unwrap()).env(name, value).status();
+    assert!(tests.unwrap().success(), "see the output above");
+}

@@ -217,8 +217,10 @@ fn random_default_sizes_match() {
 
 #[test]
 fn random_wide_mask_and_bus_match() {
-    let Some(program) = WIDE.build() else { return };
-    random(&program, WIDE, packets() / 8, 3);
+    for wide in fpga_ni_tests::sizes(&[], &[WIDE]) {
+        let Some(program) = wide.build() else { return };
+        random(&program, wide, packets() / 8, 3);
+    }
 }
 
 #[test]

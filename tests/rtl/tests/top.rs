@@ -16,7 +16,7 @@ use fpga_firmware::ids::OpNumber;
 use fpga_firmware::window::{CommandFields, LinkFields, MAX_HEADER_BLOCK, WindowHeader};
 use fpga_firmware::wire::{CRC_LENGTH, Flags};
 use fpga_firmware::{NodeId, TransferId};
-use fpga_ni_tests::{Model, start};
+use fpga_ni_tests::{Model, sizes, start};
 use fpga_protocol::time::Nanos;
 use fpga_registers::CardAddr;
 use rand_core::{Rng as _, SeedableRng as _};
@@ -413,7 +413,7 @@ fn compare(bus: usize, seed: u32, percent: usize) {
 
 #[test]
 fn ni_beside_simulated_card_has_same_packets_events_and_memory() {
-    compare(512, 1, 100);
-    compare(512, 2, 60);
-    compare(64, 3, 80);
+    for (bus, seed, percent) in sizes(&[(512, 1, 100), (512, 2, 60)], &[(64, 3, 80)]) {
+        compare(bus, seed, percent);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fpga_ni_tests::{Model, start};
+use fpga_ni_tests::{Model, sizes, start};
 
 use crate::frames::{records, run};
 use crate::random::Random;
@@ -173,11 +173,11 @@ fn operations(build: Build, seed: u64, count: usize) -> Expected {
 
 #[test]
 fn random_accesses_equal_an_array() {
-    for build in [
+    let usual = [
         Build { bus: 64, packet_log2: 6, mask_bits: 32, windows: 3 },
         Build { bus: 512, packet_log2: 7, mask_bits: 48, windows: 1 },
-        Build { bus: 128, packet_log2: 9, mask_bits: 64, windows: 8 },
-    ] {
+    ];
+    for build in sizes(&usual, &[Build { bus: 128, packet_log2: 9, mask_bits: 64, windows: 8 }]) {
         let Some(program) = build.program() else { return };
         for (seed, pace) in [(1, "256"), (2, "100")] {
             let expected = operations(build, u64::from(seed) + build.bus as u64, 3000);

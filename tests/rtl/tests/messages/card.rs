@@ -240,6 +240,7 @@ fn transfer_of_simulated_card_arrives() {
 
 #[test]
 fn transfer_of_simulated_card_arrives_despite_loss_and_disorder() {
-    transfer(512, 300_001, 20, true);
-    transfer(64, 100_003, 20, false);
+    for (bus, length, credit) in fpga_ni_tests::sizes(&[(512, 300_001, true)], &[(64, 100_003, false)]) {
+        transfer(bus, length, 20, credit);
+    }
 }

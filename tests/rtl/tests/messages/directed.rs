@@ -75,7 +75,7 @@ fn all_orders_of_six_packets_with_losses_and_duplicates_match() {
 /// Packets in order take one cycle per beat of their payload, and four more; with limits, too.
 #[test]
 fn packets_in_order_take_four_cycles_more_than_payload() {
-    for sizes in [SMALL, DEFAULT, WIDE] {
+    for sizes in fpga_ni_tests::sizes(&[SMALL], &[DEFAULT, WIDE]) {
         let Some(program) = sizes.build() else { return };
         for credit in [false, true] {
             let scheme = Scheme { credit, ..Scheme::of(32) };

@@ -186,7 +186,7 @@ fn finds(number: usize, packets: u64) -> bool {
 
 #[test]
 fn planted_faults_are_found() {
-    for number in [1, 21] {
+    for number in fpga_ni_tests::sizes(&[1], &[21]) {
         assert!(finds(number, 20_000), "{}", FAULTS[number].from);
     }
 }
