@@ -142,6 +142,7 @@ fn run(themes: &[&str]) -> Option<Vec<&'static str>> {
 
 /// Identity of the network interface, an endpoint that sleeps, and an interrupt per batch.
 #[test]
+#[ignore = "long: 60 s: builds a card"]
 fn conformance_rtl_card_passes_endpoint_cases() {
     let Some(passed) = run(&["open.info", "interrupts.endpoints_sleep", "cost.hybrid"]) else { return };
     assert_eq!(passed, ["open.info", "interrupts.endpoints_sleep", "cost.hybrid_polls_first"]);
