@@ -63,7 +63,7 @@ fn rtl_ni_cards_transfer_over_network_with_losses() {
     options.give_up = TIMEOUT;
     let [mut sender, mut receiver] =
         cards.each_ref().map(|card| Endpoint::open_with(card, &options).unwrap());
-    let data: Vec<u8> = (0..LENGTH).map(|at| at.wrapping_mul(31).to_le_bytes()[1]).collect();
+    let data: Vec<u8> = (0..LENGTH).map(|offset| offset.wrapping_mul(31).to_le_bytes()[1]).collect();
     sender.write(cards[0].buffer_from(&data).unwrap(), CardAddr::ZERO).unwrap();
     let range = CardRange::new(CardAddr::new(TARGET), LENGTH as u64);
     let region = receiver.open_region(sender.node(), range).unwrap().remote;

@@ -18,7 +18,7 @@ constexpr uint64_t MAX_CYCLES = 10'000'000;
 
 struct Source {
     std::deque<Bytes> queue;
-    size_t at = 0;
+    size_t offset = 0;
     bool valid = false;
 };
 
@@ -36,22 +36,22 @@ void offer(Source& source, Data& data, Keep& keep, uint8_t& last, uint8_t& valid
     valid = source.valid;
     if (!source.valid) return;
     const Bytes& all = source.queue.front();
-    size_t count = std::min(width, all.size() - source.at);
+    size_t count = std::min(width, all.size() - source.offset);
     uint64_t mask = 0;
     for (size_t i = 0; i < width; i++) {
-        stream::bytes(data)[i] = i < count ? all[source.at + i] : static_cast<uint8_t>(rng->next());
+        stream::bytes(data)[i] = i < count ? all[source.offset + i] : static_cast<uint8_t>(rng->next());
         if (i < count) mask |= uint64_t{1} << i;
     }
     std::memcpy(&keep, &mask, sizeof keep);
-    last = source.at + count == all.size();
+    last = source.offset + count == all.size();
 }
 
 void taken(Source& source) {
     source.valid = false;
-    source.at += width;
-    if (source.at >= source.queue.front().size()) {
+    source.offset += width;
+    if (source.offset >= source.queue.front().size()) {
         source.queue.pop_front();
-        source.at = 0;
+        source.offset = 0;
     }
 }
 

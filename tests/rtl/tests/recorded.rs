@@ -117,7 +117,7 @@ impl Exchange {
 
 /// Bytes that node `from` sends.
 fn pattern(from: usize) -> Vec<u8> {
-    (0..LENGTH).map(|at| at.to_le_bytes()[0].wrapping_mul(7) ^ from.to_le_bytes()[0]).collect()
+    (0..LENGTH).map(|offset| offset.to_le_bytes()[0].wrapping_mul(7) ^ from.to_le_bytes()[0]).collect()
 }
 
 /// Transfers in both directions at the same time. Returns the nodes and the regions that are open at each.
@@ -197,8 +197,8 @@ fn recorded_traffic_of_two_cards_matches() {
     let Some(program) = DEFAULT.build() else { return };
     let (nodes, regions) = exchange();
     for (number, (node, region)) in nodes.iter().zip(&regions).enumerate() {
-        let least = usize::try_from(TRANSFERS * LENGTH / 512).unwrap();
-        assert!(replay(&program, node, region) > least);
+        let min_packets = usize::try_from(TRANSFERS * LENGTH / 512).unwrap();
+        assert!(replay(&program, node, region) > min_packets);
         let length = usize::try_from(TRANSFERS * LENGTH).unwrap();
         let buffer = node.card.c2h(1).unwrap().read(node.card.buffer(length).unwrap(), CardAddr::new(TARGET));
         assert!(buffer.unwrap().to_vec() == pattern(1 - number).repeat(usize::try_from(TRANSFERS).unwrap()));

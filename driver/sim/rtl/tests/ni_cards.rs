@@ -96,7 +96,7 @@ fn open_endpoint(card: &Card) -> Endpoint {
 
 /// Returns `length` bytes that differ for each `seed`.
 fn pattern(seed: u8, length: u64) -> Vec<u8> {
-    (0..length).map(|at| seed.wrapping_add(at.to_le_bytes()[0]).wrapping_mul(7)).collect()
+    (0..length).map(|offset| seed.wrapping_add(offset.to_le_bytes()[0]).wrapping_mul(7)).collect()
 }
 
 /// Sends bytes of `from` to `to`, and compares them in the memory of `to`.

@@ -82,8 +82,8 @@ fn copies(context: &mut CaseContext<'_>) -> Verdict {
     Ok(())
 }
 
-/// Random copies of at most `most` bytes within an array of bytes, overlapping and empty ones included: card memory matches the array.
-fn random_copies(opened: &Opened, cdma: &mut Cdma, most: usize) {
+/// Random copies of at most `max_length` bytes within an array of bytes, overlapping and empty ones included: card memory matches the array.
+fn random_copies(opened: &Opened, cdma: &mut Cdma, max_length: usize) {
     const ARRAY: usize = 1 << 20;
     let mut rng = Pcg64::new(1, 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
     let mut below = |end: usize| usize::try_from(rng.next_u64() % end as u64).unwrap_or(0);
@@ -92,7 +92,7 @@ fn random_copies(opened: &Opened, cdma: &mut Cdma, most: usize) {
         write(opened, FROM, &array);
         for n in 0..32 {
             let (from, to) = (below(ARRAY), below(ARRAY));
-            let longest = if below(2) == 0 { 130 } else { most.min(200_000) };
+            let longest = if below(2) == 0 { 130 } else { max_length.min(200_000) };
             let length = below(longest).min(ARRAY - from.max(to));
             let at = |offset: usize| opened.at(FROM + offset as u64);
             let copied = cdma.copy(at(from), at(to), length as u64);

@@ -254,8 +254,8 @@ fn sleeps(opened: Opened) -> Verdict {
     let writes = opened.injector.traffic().writes - traffic.writes;
     // A poll of an event ring in card memory is a transfer.
     let is_fetching = opened.card.info().ni.as_ref().is_some_and(|ni| !ni.event_push);
-    let most = 4 * sleeps + if is_fetching { MAX_FETCH_WRITES * polls } else { 0 };
-    assert!(writes <= most, "{writes} register writes for {sleeps} sleeps and {polls} polls");
+    let max_writes = 4 * sleeps + if is_fetching { MAX_FETCH_WRITES * polls } else { 0 };
+    assert!(writes <= max_writes, "{writes} register writes for {sleeps} sleeps and {polls} polls");
     opened.injector.ignore_timeouts(true);
     for _ in 0..20 {
         carry(&mut end);
