@@ -102,7 +102,7 @@ impl<'a> CaseContext<'a> {
         self.backend.missing_reason(Capability::Repeatable).is_some()
     }
 
-    /// Returns the number of bytes that this card moves on one channel within `span`: a multiple of [`PACE_STEP`], and at least that.
+    /// Returns the number of bytes that this card moves on one channel within `span`: a multiple of 64, and at least that.
     ///
     /// The driver has limits in real time that are made for hardware: 25 ms for an engine to stop, 100 ms between two looks at a sleeping
     /// channel, a second for a part of a copy inside the card. A design in a simulator moves a few bytes per microsecond and exceeds them
