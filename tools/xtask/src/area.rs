@@ -106,6 +106,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), AreaError> {
     if options.out.is_some() {
         return Ok(());
     }
+    // Rows that were added by hand are put in order.
+    std::fs::write(&path, csv(&rows)).map_err(file(&path))?;
     let document = root.join("docs/guide/figures.md");
     let text = std::fs::read_to_string(&document).map_err(file(&document))?;
     let text = with_table(&text, &table(&rows)).ok_or_else(|| AreaError::NoTable(document.clone()))?;
@@ -196,7 +198,7 @@ fn synthesise(root: &Path, variant: &Variant, family: &str) -> Result<Area, Area
         variant.parameters.iter().map(|(name, value)| format!("-set {name} {value}")).collect();
     let script = format!(
         "read_verilog -sv {}; chparam {} {top}; synth_xilinx -family {family} -noiopad -noclkbuf -flatten -top {top}; \
-         check -assert; write_json {}",
+         check -assert; rename -top {top}; write_json {}",
         files.join(" "),
         set.join(" "),
         json.display(),
