@@ -12,7 +12,7 @@ use super::{FILES, HASHED, SMALL, Sizes, random};
 
 const WORDS: &str = "proc; flatten; opt; memory_dff; memory_collect; opt";
 
-const LUTS: &str = "synth -flatten -lut 6 -top ni_receive; opt_clean -purge";
+const LUTS: &str = "synth -flatten -lut 6; opt_clean -purge";
 
 /// Synthesises `ni_receive` by the commands `passes`, and gives its netlist `packets` random packets beside the engine.
 fn netlist_matches(name: &str, sizes: Sizes, passes: &str, packets: u64) {
