@@ -143,18 +143,18 @@ impl Sizes {
     }
 }
 
-/// Number of packets of the random tests.
+/// Number of steps of the random tests: a packet, a command or a pause.
 fn count() -> u64 {
     std::env::var("FPGA_RTL_PACKETS").map_or(20_000, |count| count.parse().unwrap())
 }
 
-fn random(program: &Path, sizes: Sizes, scheme: Scheme, packets: u64, seed: u32) {
+fn random(program: &Path, sizes: Sizes, scheme: Scheme, steps: u64, seed: u32) {
     let begun = Instant::now();
     let config = sizes.config(scheme);
     let mut both = Lockstep::new(program, config, &scheme.arguments(), seed, 0);
     let mut traffic = Traffic::new(config, scheme.window, seed.into());
     Traffic::begin(&mut both);
-    for number in 1..=packets {
+    for number in 1..=steps {
         traffic.step(&mut both);
         if number % 1000 == 0 {
             both.sync();
@@ -162,8 +162,8 @@ fn random(program: &Path, sizes: Sizes, scheme: Scheme, packets: u64, seed: u32)
     }
     both.compare_contexts();
     both.sync();
-    let rate = packets as f64 / begun.elapsed().as_secs_f64();
-    println!("{}: {packets} packets, {} cycles, {rate:.0} packets/s", sizes.name, both.cycles);
+    let rate = steps as f64 / begun.elapsed().as_secs_f64();
+    println!("{}: {steps} steps, {} cycles, {rate:.0} steps/s", sizes.name, both.cycles);
     println!("{:?}", both.receiver.counters());
 }
 
@@ -197,8 +197,8 @@ fn random_other_sizes_match() {
 }
 
 #[test]
-#[ignore = "long: 90 s: a million packets"]
-fn random_million_packets_match() {
+#[ignore = "long: 90 s: a million steps of random traffic"]
+fn random_million_steps_of_messages_match() {
     let Some(program) = SMALL.build() else { return };
     random(&program, SMALL, Scheme::of(32), 1_000_000, 9);
 }

@@ -99,7 +99,7 @@ fn planted_faults_are_found() {
 
 #[test]
 #[ignore = "long: 150 s: builds the module once per fault"]
-fn every_planted_fault_is_found() {
+fn every_planted_fault_of_message_receiver_is_found() {
     let missed: Vec<&str> = (0..FAULTS.len())
         .filter(|number| !finds(*number, 30_000))
         .map(|number| FAULTS[number].from)
