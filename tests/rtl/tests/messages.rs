@@ -163,7 +163,7 @@ fn random(program: &Path, sizes: Sizes, scheme: Scheme, steps: u64, seed: u32) {
     both.compare_contexts();
     both.sync();
     let rate = steps as f64 / begun.elapsed().as_secs_f64();
-    println!("{}: {steps} steps, {} cycles, {rate:.0} steps/s", sizes.name, both.cycles);
+    println!("{}: {steps} steps, {} cycles, {rate:.0} steps/s", sizes.name, both.cycles());
     println!("{:?}", both.receiver.counters());
 }
 

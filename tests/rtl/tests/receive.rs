@@ -197,7 +197,7 @@ fn random(program: &Path, sizes: Sizes, packets: u64, seed: u32) {
     println!(
         "{}: {packets} packets, {} cycles, {:.0} packets/s",
         sizes.name,
-        both.cycles,
+        both.cycles(),
         packets as f64 / seconds
     );
     println!("{:?}", both.receiver.counters());

@@ -15,7 +15,8 @@ use fpga_sim::SimNetwork;
 use fpga_sim::link::{UdpLink, UdpLinkOptions};
 
 use super::DEFAULT;
-use super::lockstep::{Input, Lockstep, open_window};
+use super::lockstep::{Input, Lockstep};
+use crate::simulation::open_window;
 
 /// Bytes of the link's wrapper before each frame.
 const WRAPPER: usize = 16;
@@ -184,7 +185,7 @@ fn replay(program: &std::path::Path, node: &Node, region: &RemoteRegion) -> usiz
     both.compare_tables();
     both.sync();
     let counters = both.receiver.counters();
-    println!("{packets} packets, {} cycles: {counters:?}", both.cycles);
+    println!("{packets} packets, {} cycles: {counters:?}", both.cycles());
     // The receivers took the same path as the card: every segment and every transfer is complete, and nothing was refused as invalid.
     assert!(counters.completions == counters.registrations, "{counters:?}");
     assert_eq!((counters.notices, counters.bad_packets, counters.violations), (TRANSFERS, 0, 0));

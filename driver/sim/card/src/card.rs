@@ -286,12 +286,6 @@ impl Card {
         self.take_frame_at(self.now).map(|(frame, _)| frame)
     }
 
-    /// Returns whether frames wait for the network port.
-    #[must_use]
-    pub fn has_frames(&self) -> bool {
-        self.ni.has_frames()
-    }
-
     /// Returns whether [`Self::take_frame_at`] would return a frame.
     #[must_use]
     #[inline]

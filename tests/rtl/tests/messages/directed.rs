@@ -6,23 +6,11 @@ use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
 use super::lockstep::{Input, Lockstep};
-use super::packets::{KEY, Shape, open_window};
+use super::packets::{KEY, Shape};
 use super::{DEFAULT, SMALL, Scheme, WIDE};
+use crate::simulation::{open_window, orders};
 
 const CREDIT: Scheme = Scheme { credit: true, ..Scheme::of(32) };
-
-/// Visits every order of `items[from..]`.
-fn orders(items: &mut [u16], from: usize, visit: &mut impl FnMut(&[u16])) {
-    if from == items.len() {
-        visit(items);
-        return;
-    }
-    for at in from..items.len() {
-        items.swap(from, at);
-        orders(items, from + 1, visit);
-        items.swap(from, at);
-    }
-}
 
 /// Each order of six packets, as a message of its own: packets are lost and repeated on the way; then those requested are sent again.
 #[test]
@@ -97,7 +85,7 @@ fn packets_in_order_take_four_cycles_more_than_payload() {
                     both.input(Input::Packet { now: 100, message, payload: vec![7; length] });
                 }
                 both.sync();
-                cycles.push(both.cycles);
+                cycles.push(both.cycles());
             }
             let beats = (8 << sizes.packet_log2) / sizes.bus;
             assert_eq!(cycles[1] - cycles[0], 32 * (beats + 4), "{} {credit}", sizes.name);

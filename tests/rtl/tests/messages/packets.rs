@@ -3,12 +3,11 @@
 use fpga_firmware::generated::layout::{
     message_data as data_at, message_request as request_at, message_start as start_at,
 };
-use fpga_firmware::generated::{Permissions, Scheme};
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};
 use fpga_firmware::wire::{
     Announcement, Common, Flags, Message, MessageHeader, MessageRequest, WIRE_VERSION,
 };
-use fpga_protocol::receiver::MemoryWindow;
 use fpga_registers::CardAddr;
 
 use super::lockstep::RECEIVER;
@@ -134,10 +133,4 @@ impl Shape {
         };
         (header, usize::try_from(length).unwrap())
     }
-}
-
-/// A memory window for every node.
-pub(crate) fn open_window(base: u64, length: u64, key: u64) -> MemoryWindow {
-    let permissions = Permissions::WRITE;
-    MemoryWindow { source: NodeId::ANY, base: CardAddr::new(base), length, key, permissions }
 }

@@ -12,8 +12,9 @@ use fpga_registers::cast::low32;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
-use super::lockstep::{BAD, Input, Lockstep};
-use super::packets::{KEY, Shape, open_window};
+use super::lockstep::{Input, Lockstep};
+use super::packets::{KEY, Shape};
+use crate::simulation::{BAD, open_window};
 
 const BASE: u64 = 0x1_0000;
 /// Everything up to the addresses that refuse writes, and those.

@@ -4,21 +4,9 @@ use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
 use super::common::{KEY, Shape};
-use super::lockstep::{Input, Lockstep, open_window};
+use super::lockstep::{Input, Lockstep};
 use super::{DEFAULT, HASHED, SMALL, Sizes, WIDE};
-
-/// Visits every order of `items[from..]`.
-fn orders(items: &mut [u16], from: usize, visit: &mut impl FnMut(&[u16])) {
-    if from == items.len() {
-        visit(items);
-        return;
-    }
-    for at in from..items.len() {
-        items.swap(from, at);
-        orders(items, from + 1, visit);
-        items.swap(from, at);
-    }
-}
+use crate::simulation::{open_window, orders};
 
 /// Each order of six packets, as a transfer of its own: packets are lost and repeated on the way; then the sender repeats those without an
 /// acknowledgement, in the same order.
@@ -81,7 +69,7 @@ fn fast_path_takes_four_cycles_more_than_payload() {
                 both.input(Input::Packet { now: 100, header, payload });
             }
             both.sync();
-            cycles.push(both.cycles);
+            cycles.push(both.cycles());
         }
         let beats = u64::from(size) * 8 / sizes.bus;
         assert_eq!(cycles[1] - cycles[0], 20 * (beats + 4), "{}", sizes.name);
@@ -102,7 +90,7 @@ fn start_of_known_sender_takes_fewer_cycles_than_it_has_records() {
             both.input(Input::Packet { now: 100, header, payload });
         }
         both.sync();
-        cycles.push(both.cycles);
+        cycles.push(both.cycles());
     }
     let each = (cycles[1] - cycles[0]) / 20;
     println!("{each} cycles");

@@ -1,21 +1,7 @@
 //! Planted faults: copies of the module with one change each. The lockstep must find every one.
 
-use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-
 use super::{FILES, HASHED, SMALL, random};
-
-/// One textual change of one file.
-struct PlantedFault {
-    file: &'static str,
-    from: &'static str,
-    to: &'static str,
-}
-
-const fn fault(file: &'static str, from: &'static str, to: &'static str) -> PlantedFault {
-    PlantedFault { file, from, to }
-}
+use crate::planted_fault::{PlantedFault, fault, missed};
 
 /// Faults of different parts of the receiver; each `from` occurs once.
 const FAULTS: &[PlantedFault] = &[
@@ -161,27 +147,11 @@ const FAULTS: &[PlantedFault] = &[
 
 /// Builds the module with the fault, and returns whether the lockstep finds a difference within `packets`.
 fn finds(number: usize, packets: u64) -> bool {
-    let PlantedFault { file, from, to } = FAULTS[number];
-    let folder = fpga_process::workspace_root().join(format!("target/ni-faults/{number}"));
-    fs::create_dir_all(&folder).unwrap();
-    let copies: Vec<PathBuf> = FILES
-        .iter()
-        .map(|name| {
-            let mut text = fs::read_to_string(fpga_ni_tests::sources().join(name)).unwrap();
-            if *name == file {
-                assert_eq!(text.matches(from).count(), 1, "fault {number} does not fit {file}: {from}");
-                text = text.replace(from, to);
-            }
-            let copy = folder.join(name);
-            fs::write(&copy, text).unwrap();
-            copy
-        })
-        .collect();
-    let name = format!("receive-fault-{number}");
-    let files: Vec<&str> = copies.iter().map(|copy| copy.to_str().unwrap()).collect();
-    let sizes = if file == "ni_registry_hash.sv" { HASHED } else { SMALL };
-    let Some(program) = sizes.build_files(&name, &files) else { return true };
-    catch_unwind(AssertUnwindSafe(|| random(&program, sizes, packets, 7))).is_err()
+    let sizes = if FAULTS[number].file == "ni_registry_hash.sv" { HASHED } else { SMALL };
+    let build = |name: &str, files: &[&str]| sizes.build_files(name, files);
+    FAULTS[number].is_found(&format!("receive-fault-{number}"), FILES, build, |program| {
+        random(&program, sizes, packets, 7);
+    })
 }
 
 #[test]
@@ -194,9 +164,6 @@ fn planted_faults_are_found() {
 #[test]
 #[ignore = "long: 200 s: builds the module once per fault"]
 fn every_planted_fault_is_found() {
-    let missed: Vec<&str> = (0..FAULTS.len())
-        .filter(|number| !finds(*number, 50_000))
-        .map(|number| FAULTS[number].from)
-        .collect();
+    let missed = missed(FAULTS, |number| finds(number, 50_000));
     assert!(missed.is_empty(), "not found: {missed:#?}");
 }

@@ -2,33 +2,20 @@
 
 #![expect(clippy::panic, reason = "a difference ends the test")]
 
-use std::collections::VecDeque;
-use std::fmt::Write as _;
-use std::io::{BufWriter, Write as _};
 use std::path::Path;
-use std::process::{Child, ChildStdin};
-use std::sync::mpsc::{Receiver as Channel, channel};
-use std::time::Duration;
 
 use fpga_firmware::event::{Event, EventKind};
-use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{Arrived, DataHeader, Flags};
 use fpga_protocol::Nanos;
-use fpga_protocol::receiver::{
-    MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig, ReceiverCounters,
+use fpga_protocol::receiver::{EntryView, MemoryWindow, Output, Receiver, ReceiverConfig, ReceiverCounters};
+
+use crate::simulation::{
+    COUNTERS, Cycles, Found, Memory, ShowInput, Simulation, bytes_of, entry_words, halves, installed, micros,
 };
-use fpga_registers::CardAddr;
-use fpga_registers::cast::{high32, low32};
 
-/// Addresses that refuse writes.
-pub(crate) const BAD: std::ops::RangeInclusive<u64> = 0xBAD_0000..=0xBAD_FFFF;
-
-/// Commands that a failure shows.
-const SHOWN: usize = 24;
-
-/// Longest time without an output.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of an answer without its checksum.
+const ANSWER_BYTES: usize = 36;
 
 /// One input of both receivers.
 #[derive(Clone, Debug)]
@@ -68,37 +55,6 @@ pub(crate) enum Input {
     LatchWindow(u16),
 }
 
-/// One output of the module, or the same one as the engine predicts it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
-    Answer(Vec<u8>),
-    Event(Vec<u8>),
-    Fault(Vec<u8>),
-    Write { address: u64, data: Vec<u8> },
-    Command { failed: bool },
-    Shadow(Vec<u8>),
-    Sync { counts: [u64; 13], levels: [u32; 5] },
-}
-
-/// Cycles of the simulation up to a synchronisation.
-type Cycles = u64;
-
-#[derive(Default)]
-struct Memory {
-    writes: Vec<(u64, Vec<u8>)>,
-}
-
-impl ReceiveMemory for Memory {
-    fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
-        let length = bytes.len() as u64;
-        if at.get() + length > *BAD.start() && at.get() <= *BAD.end() {
-            return Err(MemoryFault { address: at, length });
-        }
-        self.writes.push((at.get(), bytes.to_vec()));
-        Ok(())
-    }
-}
-
 /// Both receivers. Outputs are compared in the order of each port; a difference panics.
 pub(crate) struct Lockstep {
     pub(crate) receiver: Receiver,
@@ -106,76 +62,36 @@ pub(crate) struct Lockstep {
     memory: Memory,
     now: u64,
     /// Counters before the last reset.
-    former: [u64; 13],
-    inputs: Vec<Input>,
-    /// Outputs that the engine predicts, with the number of the input; per port.
-    expected: [VecDeque<(usize, Found)>; 4],
-    child: Child,
-    commands: Option<BufWriter<ChildStdin>>,
-    found: Channel<(Found, Cycles)>,
-    /// Cycles of the simulation.
-    pub(crate) cycles: Cycles,
-    name: String,
-}
-
-/// Ports: answers, events, faults, and writes; results of commands are synchronous.
-const fn port(found: &Found) -> Option<usize> {
-    match found {
-        Found::Answer(_) => Some(0),
-        Found::Event(_) => Some(1),
-        Found::Fault(_) => Some(2),
-        Found::Write { .. } => Some(3),
-        _ => None,
-    }
+    former: [u64; COUNTERS],
+    module: Simulation<Input>,
 }
 
 impl Lockstep {
     /// Starts the simulation. `percent`: share of the cycles in which a port is ready; 0 changes it at random.
     pub(crate) fn new(program: &Path, config: ReceiverConfig, seed: u32, percent: u32) -> Self {
-        let arguments =
-            [seed.to_string(), percent.to_string(), BAD.start().to_string(), BAD.end().to_string()];
-        let mut child =
-            fpga_ni_tests::start(program, seed, &arguments.each_ref().map(String::as_str)).unwrap();
-        let commands = child.stdin.take().map(|pipe| BufWriter::with_capacity(1 << 16, pipe));
-        let output = std::io::BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
-        let (sender, found) = channel();
-        std::thread::spawn(move || read_outputs(output, &sender));
         let mut lockstep = Self {
             receiver: Receiver::new(config).unwrap(),
             config,
             memory: Memory::default(),
             now: 0,
-            former: [0; 13],
-            inputs: Vec::new(),
-            expected: Default::default(),
-            child,
-            commands,
-            found,
-            cycles: 0,
-            name: format!("seed {seed}"),
+            former: [0; COUNTERS],
+            module: Simulation::start(program, seed, percent, &[], ANSWER_BYTES),
         };
         lockstep.send_settings(false);
         lockstep
     }
 
-    fn send(&mut self, bytes: &[u8]) {
-        let sent = self.commands.as_mut().is_some_and(|pipe| pipe.write_all(bytes).is_ok());
-        if !sent {
-            self.fail("the simulation has ended");
-        }
+    /// Cycles of the simulation.
+    pub(crate) const fn cycles(&self) -> Cycles {
+        self.module.cycles
     }
 
     /// Gives both receivers one input.
     pub(crate) fn input(&mut self, input: Input) {
-        self.inputs.push(input.clone());
+        self.module.note_input(input.clone());
         match input {
             Input::Packet { now, header, payload } => {
-                let mut bytes = vec![b'P'];
-                bytes.extend(encode(&header, payload.len()));
-                bytes.extend(now.to_le_bytes());
-                bytes.extend(u16::try_from(payload.len()).unwrap().to_le_bytes());
-                bytes.extend(&payload);
-                self.send(&bytes);
+                self.module.send_packet(&encode(&header, payload.len()), now, &payload);
                 let now = Nanos::new(now);
                 if header.common.flags.contains(Flags::TRIMMED) {
                     self.receiver.handle_trimmed(now, &header, &mut self.memory);
@@ -184,16 +100,12 @@ impl Lockstep {
                 }
             }
             Input::Arrived { now, arrived } => {
-                let mut bytes = vec![b'P'];
-                bytes.extend(encode_arrived(&arrived));
-                bytes.extend(now.to_le_bytes());
-                bytes.extend([0; 2]);
-                self.send(&bytes);
+                self.module.send_packet(&encode_arrived(&arrived), now, &[]);
                 self.receiver.handle_arrived(Nanos::new(now), &arrived);
             }
             Input::Time(now) => {
                 self.now = now;
-                self.send(&[&b"T"[..], &now.to_le_bytes()].concat());
+                self.module.send_time(now);
                 self.time_out();
             }
             Input::Timeouts { escape, registry, lifetime } => {
@@ -218,23 +130,15 @@ impl Lockstep {
             }
             Input::NoticeSlots(slots) => {
                 self.receiver.set_notice_slots(slots);
-                self.send(&[&b"N"[..], &slots.to_le_bytes()].concat());
+                self.module.send_notice_slots(slots);
             }
             Input::Install { index, window } => {
-                let MemoryWindow { source, base, length, key, permissions } = window;
-                let mut bytes = vec![b'W'];
-                bytes.extend(index.to_le_bytes());
-                bytes.extend(source.get().to_le_bytes());
-                [base.get(), length, key].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
-                bytes.push(byte(permissions.bits()));
-                self.send(&bytes);
-                let failed = self.receiver.access_mut().install(index.into(), window).is_err();
-                self.check_command(&Found::Command { failed });
+                let result = self.module.install(self.receiver.access_mut(), index, window);
+                self.check_command(&result);
             }
             Input::Remove(index) => {
-                self.send(&[&b"R"[..], &index.to_le_bytes()].concat());
-                let failed = self.receiver.access_mut().remove(index.into()).is_err();
-                self.check_command(&Found::Command { failed });
+                let result = self.module.remove(self.receiver.access_mut(), index);
+                self.check_command(&result);
             }
             Input::Clear => {
                 self.former = self.counts();
@@ -242,21 +146,24 @@ impl Lockstep {
                 let windows = self.receiver.access().clone();
                 self.receiver = Receiver::new(self.config).unwrap();
                 *self.receiver.access_mut() = windows;
-                self.send(b"X");
+                self.module.send(b"X");
                 self.check_command(&Found::Command { failed: false });
             }
             Input::LatchEntry(index) => {
-                self.send(&[&b"L"[..], &index.to_le_bytes()].concat());
-                let words = self.entry_words(index);
+                self.module.send_latch(b'L', index);
+                let entry = self.receiver.entry(index, Nanos::new(self.now));
+                let flags =
+                    |entry: &EntryView| 1 | u32::from(entry.silent) << 2 | u32::from(entry.notify) << 3;
+                let words = entry_words(index, entry, flags);
                 self.check_command(&Found::Shadow(words));
             }
             Input::LatchSlot(index) => {
-                self.send(&[&b"K"[..], &index.to_le_bytes()].concat());
+                self.module.send_latch(b'K', index);
                 let words = self.slot_words(index);
                 self.check_command(&Found::Shadow(words));
             }
             Input::LatchWindow(index) => {
-                self.send(&[&b"M"[..], &index.to_le_bytes()].concat());
+                self.module.send_latch(b'M', index);
                 let words = self.window_words(index);
                 self.check_command(&Found::Shadow(words));
             }
@@ -273,23 +180,14 @@ impl Lockstep {
 
     fn send_settings(&mut self, timeouts: bool) {
         let config = self.config;
-        let mut bytes = vec![b'S'];
-        bytes.extend(config.node.get().to_le_bytes());
-        bytes.extend(config.incarnation.get().to_le_bytes());
-        bytes.push(config.packet_events.into());
-        for time in [config.escape_timeout, config.registry_timeout, config.packet_lifetime] {
-            bytes.extend(time.get().to_le_bytes());
-        }
-        bytes.push(timeouts.into());
-        self.send(&bytes);
+        let times = [config.escape_timeout, config.registry_timeout, config.packet_lifetime];
+        let identity = (config.node.get(), config.incarnation.get());
+        self.module.send_settings(identity, config.packet_events, times, timeouts);
     }
 
     /// Moves the engine's outputs to the queues of the ports.
     fn collect(&mut self) {
-        let number = self.inputs.len() - 1;
-        for (address, data) in self.memory.writes.drain(..) {
-            self.expected[3].push_back((number, Found::Write { address, data }));
-        }
+        self.module.expect_writes(&mut self.memory);
         while let Some(output) = self.receiver.poll_output() {
             let found = match output {
                 Output::Send(control) => {
@@ -297,7 +195,7 @@ impl Lockstep {
                     let length = control.encode(&mut buffer).unwrap() - 4;
                     buffer[length..].fill(0);
                     let mut bytes = vec![u8::try_from(length).unwrap()];
-                    bytes.extend(&buffer[..36]);
+                    bytes.extend(&buffer[..ANSWER_BYTES]);
                     Found::Answer(bytes)
                 }
                 Output::Event(event @ Event { kind: EventKind::Fault, .. }) => {
@@ -306,66 +204,33 @@ impl Lockstep {
                 Output::Event(event) => Found::Event(event.encode().to_vec()),
                 other => panic!("unknown output {other:?}"),
             };
-            self.expected[port(&found).unwrap()].push_back((number, found));
+            self.module.expect(found);
         }
     }
 
     /// Waits until the module is idle, and compares all outputs, counters and levels.
     pub(crate) fn sync(&mut self) {
-        self.send(b"Y");
+        self.module.send(b"Y");
         let levels = [
             self.receiver.registry_occupancy(),
             self.receiver.counters().registry_high_water,
             self.receiver.escape_occupancy().into(),
             self.receiver.counters().escape_high_water.into(),
-            self.windows(),
+            installed(self.receiver.access()),
         ];
         let expected = Found::Sync { counts: self.counts(), levels };
         self.check_command(&expected);
-        if let Some((number, lost)) = self.expected.iter().flatten().next().cloned() {
-            self.fail(&format!("input {number}: {} is missing", show(&lost)));
-        }
-    }
-
-    /// Number of installed memory windows.
-    fn windows(&self) -> u32 {
-        let access = self.receiver.access();
-        (0..access.capacity()).map(|index| u32::from(access.get(index).is_some())).sum()
+        self.module.check_nothing_missing();
     }
 
     /// Compares everything up to the next result of a command with the engine.
     fn check_command(&mut self, expected: &Found) {
-        if let Some(pipe) = &mut self.commands {
-            let _ = pipe.flush();
-        }
         self.collect();
-        loop {
-            let Ok((found, cycles)) = self.found.recv_timeout(TIMEOUT) else {
-                self.fail(&format!("no output instead of {}", show(expected)));
-            };
-            self.cycles = self.cycles.max(cycles);
-            let Some(port) = port(&found) else {
-                if found != *expected {
-                    self.fail(&format!("expected {}\n   found {}", show(expected), show(&found)));
-                }
-                return;
-            };
-            match self.expected[port].pop_front() {
-                Some((_, same)) if same == found => {}
-                Some((number, other)) => {
-                    self.fail(&format!(
-                        "input {number}: expected {}\n   found {}",
-                        show(&other),
-                        show(&found)
-                    ));
-                }
-                None => self.fail(&format!("unexpected {}", show(&found))),
-            }
-        }
+        self.module.check_command(expected);
     }
 
     /// Counters of the contract that the receiver keeps, in the order of the driver.
-    fn counts(&self) -> [u64; 13] {
+    fn counts(&self) -> [u64; COUNTERS] {
         let ReceiverCounters {
             duplicates,
             registrations,
@@ -401,28 +266,6 @@ impl Lockstep {
         counts
     }
 
-    fn entry_words(&self, index: u16) -> Vec<u8> {
-        let mut words = [0u32; 24];
-        words[0] = index.into();
-        if let Some(entry) = self.receiver.entry(index, Nanos::new(self.now)).filter(|entry| entry.valid) {
-            words[1] = 1 | u32::from(entry.silent) << 2 | u32::from(entry.notify) << 3;
-            words[2] = entry.generation;
-            words[3] = entry.source.get();
-            words[4] = entry.incarnation.get();
-            words[5] = entry.transfer.get();
-            words[6] = entry.segment;
-            words[7] = entry.segment_count;
-            [words[8], words[9]] = halves(entry.base.get());
-            words[10] = entry.length;
-            words[11] = entry.expected.into();
-            words[12] = micros(entry.age);
-            words[13] = entry.first;
-            [words[14], words[15]] = halves(entry.transfer_length);
-            words[16..].copy_from_slice(&entry.mask);
-        }
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
-
     fn slot_words(&self, index: u16) -> Vec<u8> {
         let mut words = [0u32; 11];
         words[0] = index.into();
@@ -437,7 +280,7 @@ impl Lockstep {
             words[9] = micros(slot.age);
             words[10] = slot.header.op.get();
         }
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        bytes_of(&words)
     }
 
     fn window_words(&self, index: u16) -> Vec<u8> {
@@ -462,49 +305,17 @@ impl Lockstep {
             self.input(Input::LatchSlot(slot));
         }
     }
-
-    fn fail(&mut self, difference: &str) -> ! {
-        let mut text = format!("{}: {difference}\nlast inputs:\n", self.name);
-        let first = self.inputs.len().saturating_sub(SHOWN);
-        for (number, input) in self.inputs.iter().enumerate().skip(first) {
-            let _ = writeln!(text, "{number}: {input:?}");
-        }
-        let _ = self.child.kill();
-        panic!("{text}");
-    }
 }
 
-impl Drop for Lockstep {
-    fn drop(&mut self) {
-        self.commands = None;
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl ShowInput for Input {
+    fn show(&self) -> String {
+        format!("{self:?}")
     }
 }
 
 /// Value of a bit set of at most 8 bits.
 fn byte(bits: u32) -> u8 {
     u8::try_from(bits).unwrap()
-}
-
-fn halves(value: u64) -> [u32; 2] {
-    [low32(value), high32(value)]
-}
-
-fn micros(age: Nanos) -> u32 {
-    u32::try_from(age.get() / 1000).unwrap_or(u32::MAX)
-}
-
-fn show(found: &Found) -> String {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    match found {
-        Found::Answer(bytes) => format!("answer {}", hex(bytes)),
-        Found::Event(bytes) => format!("event {}", hex(bytes)),
-        Found::Fault(bytes) => format!("fault {}", hex(bytes)),
-        Found::Write { address, data } => format!("write at {address:#x}: {}", hex(data)),
-        Found::Shadow(bytes) => format!("shadow {}", hex(bytes)),
-        other => format!("{other:?}"),
-    }
 }
 
 /// Header of a DATA or START packet as bytes, without the checks of the encoder: the receiver does not rely on them.
@@ -548,59 +359,4 @@ fn encode_arrived(arrived: &Arrived) -> [u8; 88] {
     put(32, &arrived.length.to_le_bytes());
     put(40, &arrived.key.to_le_bytes());
     bytes
-}
-
-/// Reads the outputs of the driver until it ends.
-fn read_outputs(
-    mut output: impl std::io::Read,
-    sender: &std::sync::mpsc::Sender<(Found, Cycles)>,
-) -> Option<()> {
-    fn take<const N: usize>(output: &mut impl std::io::Read) -> Option<[u8; N]> {
-        let mut bytes = [0; N];
-        output.read_exact(&mut bytes).ok()?;
-        Some(bytes)
-    }
-    let output = &mut output;
-    loop {
-        let mut cycles = 0;
-        let found = match take::<1>(output)?[0] {
-            b'A' => Found::Answer(take::<37>(output)?.to_vec()),
-            b'E' => Found::Event(take::<64>(output)?.to_vec()),
-            b'F' => Found::Fault(take::<64>(output)?.to_vec()),
-            b'D' => {
-                let address = u64::from_le_bytes(take(output)?);
-                let mut data = vec![0; u16::from_le_bytes(take(output)?).into()];
-                output.read_exact(&mut data).ok()?;
-                Found::Write { address, data }
-            }
-            b'C' => Found::Command { failed: take::<1>(output)?[0] != 0 },
-            b'L' => Found::Shadow(take::<96>(output)?.to_vec()),
-            b'K' => Found::Shadow(take::<44>(output)?.to_vec()),
-            b'M' => Found::Shadow(take::<33>(output)?.to_vec()),
-            b'Y' => {
-                let (mut counts, mut levels) = ([0; 13], [0; 5]);
-                for count in &mut counts {
-                    *count = u64::from_le_bytes(take(output)?);
-                }
-                for level in &mut levels {
-                    *level = u32::from_le_bytes(take(output)?);
-                }
-                cycles = u64::from_le_bytes(take(output)?);
-                Found::Sync { counts, levels }
-            }
-            _ => return None,
-        };
-        sender.send((found, cycles)).ok()?;
-    }
-}
-
-/// A window for every node.
-pub(crate) fn open_window(base: u64, length: u64, key: u64) -> MemoryWindow {
-    MemoryWindow {
-        source: NodeId::ANY,
-        base: CardAddr::new(base),
-        length,
-        key,
-        permissions: Permissions::WRITE,
-    }
 }

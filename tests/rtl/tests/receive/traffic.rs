@@ -11,7 +11,8 @@ use fpga_registers::cast::{low16, low32};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
-use super::lockstep::{BAD, Input, Lockstep, open_window};
+use super::lockstep::{Input, Lockstep};
+use crate::simulation::{BAD, open_window};
 
 const KEY: u64 = 0xFEED_F00D_0000_0001;
 const BASE: u64 = 0x1_0000;
