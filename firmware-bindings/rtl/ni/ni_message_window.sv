@@ -19,6 +19,8 @@
 // `accepted` is a pulse in the cycle in which an accepted packet has moved the window; `new_base` and `new_above` are valid with it, and
 // `complete` tells that nothing is missing any more. `special` is high from then on until `emit` or `discard` if the caller has to call emit,
 // or to end the message. `set_deadline` is a pulse with the time of the next check. Reset: no operation; records need none.
+//
+// One file, although it is long: all operations work on the loaded record.
 
 `timescale 1ns / 1ps
 

@@ -21,6 +21,8 @@
 //   ni_receive_write     payload to memory, or into the escape channel
 //   ni_receive_report    answers, events and faults
 //
+// One file, although it is long: the ports of these modules and of the tables, once each.
+//
 // Reset and the command CLEAR clear valid bits and counts; the memories keep their values, which nothing reads. Reset drops answers and
 // events that wait; CLEAR lets them leave.
 //

@@ -1,5 +1,5 @@
-//! Recorded traffic in lockstep: two simulated cards exchange transfers over a network that loses, repeats and reorders packets. What each
-//! receiver got is given to `ni_receive` and to the protocol engine's receiver.
+//! Recorded traffic in lockstep: two simulated cards exchange transfers over a network that loses, repeats and reorders packets. The
+//! packets that each receiver got are given to `ni_receive` and to the protocol engine's receiver.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};

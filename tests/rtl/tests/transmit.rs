@@ -52,7 +52,7 @@ pub(crate) const BUILDS: [Build; 4] = [
 
 #[test]
 fn random_windows_send_the_packets_of_the_engine() {
-    for build in fpga_ni_tests::sizes(&[BUILDS[1], BUILDS[3]], &[BUILDS[0], BUILDS[2]]) {
+    for build in fpga_ni_tests::sizes(&[BUILDS[0], BUILDS[3]], &[BUILDS[1], BUILDS[2]]) {
         let Some(program) = build.default_program() else { return };
         for (seed, pace, reports, host_reads) in [(1, 256, 256, 0), (2, 120, 30, 100)] {
             let mut scenario = random_windows(build, u64::from(seed) + build.bus as u64, 500);
@@ -116,7 +116,7 @@ fn busy_and_disabled_windows_refuse_commits() {
 
 #[test]
 fn packet_takes_its_beats_and_four_cycles() {
-    for build in fpga_ni_tests::sizes(&[BUILDS[1], BUILDS[3]], &[BUILDS[0], BUILDS[2]]) {
+    for build in fpga_ni_tests::sizes(&[BUILDS[0], BUILDS[3]], &[BUILDS[1], BUILDS[2]]) {
         let Some(program) = build.default_program() else { return };
         for path_list in [false, true] {
             let mut scenario = Scenario::new(build, 9);

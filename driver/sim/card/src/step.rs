@@ -278,7 +278,7 @@ impl Card {
         let part = engine - channels - 1;
         let turn = times(most, || self.ni.step(part, &mut lanes));
         if turn.units > 0 {
-            // They create work for each other. What the CDMA writes into a transmit window is noticed at its commit word.
+            // They create work for each other. Data that the CDMA has written into a transmit window is announced by its commit word.
             self.turns.wake(self.ni_engines());
         }
         if turn.waiting {
