@@ -1,9 +1,9 @@
 //! Packets of messages: their headers as bytes, and packets of a message by their index.
 
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::generated::layout::{
     message_data as data_at, message_request as request_at, message_start as start_at,
 };
-use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};
 use fpga_firmware::wire::{
     Announcement, Common, Flags, Message, MessageHeader, MessageRequest, WIRE_VERSION,
