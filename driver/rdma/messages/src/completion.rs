@@ -91,6 +91,17 @@ pub enum Failure {
         /// Address of the peer.
         address: Arc<str>,
     },
+    /// This side's card has no memory, or no memory window, for a further peer.
+    #[error(
+        "no session with {address}: the card has memory and memory windows for {peers} peers, which are all in use: \
+         use a card with a larger ni.memory_windows, or fewer peers"
+    )]
+    TooManyPeers {
+        /// Address of the peer.
+        address: Arc<str>,
+        /// Maximum number of peers.
+        peers: usize,
+    },
     /// The endpoint of this side's card has failed.
     #[error("the card has failed: {text}")]
     Card {

@@ -1,10 +1,11 @@
 //! Hellos: the first messages between peers.
 
+use crate::layout::{HELLO_BYTES, HELLO_SLOTS};
 use crate::wire::{HEADER, Reader, Writer};
 use fpga_driver::{Incarnation, NodeId};
 
 /// Version of hellos and records.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const MAGIC: u32 = u32::from_le_bytes(*b"FPMS");
 
 /// First message to a peer: what it may write here.
@@ -15,16 +16,21 @@ const MAGIC: u32 = u32::from_le_bytes(*b"FPMS");
 pub(crate) struct Hello {
     /// Whether it answers a hello: it is not answered itself.
     pub(crate) is_answer: bool,
-    /// Region of the sender's card memory.
+    /// Area of the sender's card memory that the receiver may write, and its key. It begins with the doorbells.
     pub(crate) address: u64,
-    pub(crate) length: u64,
+    pub(crate) length: u32,
     pub(crate) key: u64,
-    /// Offset of the ring for the receiver's records in the region.
-    pub(crate) ring: u64,
-    /// Offset of the landing slots in the region.
-    pub(crate) landing: u64,
+    /// Address of the sender's hello slots.
+    pub(crate) slots: u64,
+    /// Offset of the ring for the receiver's records in the area.
+    pub(crate) ring: u32,
+    /// Offset of the landing slots in the area.
+    pub(crate) landing: u32,
     pub(crate) ring_length: u32,
     pub(crate) chunk: u32,
+    /// Bytes of the receiver's messages that the sender keeps before they match a receive, in units of
+    /// [`crate::layout::EAGER_UNIT`].
+    pub(crate) eager: u32,
 }
 
 /// Bytes of a hello before the checksum.
@@ -45,11 +51,12 @@ impl Hello {
         put.bytes(&MAGIC.to_le_bytes());
         put.bytes(&VERSION.to_le_bytes());
         put.bytes(&[u8::from(self.is_answer), 0]);
-        for word in [self.address, self.length, self.key, self.ring, self.landing] {
+        for word in [self.address, self.key, self.slots] {
             put.bytes(&word.to_le_bytes());
         }
-        put.bytes(&self.ring_length.to_le_bytes());
-        put.bytes(&self.chunk.to_le_bytes());
+        for word in [self.length, self.ring, self.landing, self.ring_length, self.chunk, self.eager] {
+            put.bytes(&word.to_le_bytes());
+        }
         let sum = checksum(&bytes, sender);
         Writer { bytes: &mut bytes, at: CHECKED }.bytes(&sum.to_le_bytes());
         bytes
@@ -61,15 +68,17 @@ impl Hello {
         let magic = u32::from_le_bytes(get.array()?);
         let version = u16::from_le_bytes(get.array()?);
         let [is_answer, _] = get.array()?;
-        let mut word = || get.array().map(u64::from_le_bytes);
-        let (address, length, key, ring, landing) = (word()?, word()?, word()?, word()?, word()?);
-        let ring_length = u32::from_le_bytes(get.array()?);
-        let chunk = u32::from_le_bytes(get.array()?);
+        let mut long = || get.array().map(u64::from_le_bytes);
+        let (address, key, slots) = (long()?, long()?, long()?);
+        let mut short = || get.array().map(u32::from_le_bytes);
+        let (length, ring, landing) = (short()?, short()?, short()?);
+        let (ring_length, chunk, eager) = (short()?, short()?, short()?);
         let sum = u64::from_le_bytes(get.array()?);
-        let fits = |offset: u64, bytes: u64| offset.checked_add(bytes).is_some_and(|end| end <= length);
+        let fits = |offset: u32, bytes: u32| offset.checked_add(bytes).is_some_and(|end| end <= length);
         let valid = (magic, version) == (MAGIC, VERSION)
-            && address.checked_add(length).is_some()
-            && fits(ring, ring_length.into())
+            && address.checked_add(length.into()).is_some()
+            && slots.checked_add(HELLO_SLOTS * HELLO_BYTES).is_some()
+            && fits(ring, ring_length)
             && fits(landing, 0)
             && sum == checksum(bytes, sender);
         valid.then_some(Self {
@@ -77,10 +86,12 @@ impl Hello {
             address,
             length,
             key,
+            slots,
             ring,
             landing,
             ring_length,
             chunk,
+            eager,
         })
     }
 }
@@ -95,10 +106,12 @@ mod tests {
         address: 4096,
         length: 1 << 20,
         key: 5,
+        slots: 0x3000,
         ring: 0x1000,
         landing: 0x2000,
         ring_length: 0x8000,
         chunk: 0x100,
+        eager: 77,
     };
 
     #[test]
@@ -107,6 +120,7 @@ mod tests {
         assert!(is_decoded(HELLO));
         assert!(!is_decoded(Hello { ring: 1 << 20, ..HELLO }));
         assert!(!is_decoded(Hello { address: u64::MAX, ..HELLO }));
+        assert!(!is_decoded(Hello { slots: u64::MAX, ..HELLO }));
         assert_eq!(Hello::decode(&[0; HEADER], SENDER), None);
     }
 

@@ -3,13 +3,18 @@
 //! | Part | Written by | |
 //! |---|---|---|
 //! | hello slots | any node, with a known key | first messages of peers: [`crate::hello::Hello`] |
-//! | doorbells | peers | nothing: the address of an arriving byte is its meaning, [`Doorbell`] |
-//! | landing slots | peers | parts of large messages, as granted |
 //! | staging slots | this host | sources of what is sent |
-//! | rings | one peer each | records: [`crate::wire::Header`] and data |
+//! | areas | one peer each, with a key of its own | doorbells, a ring, and landing slots |
 //!
-//! All but the first is one region with a random key, which peers learn from the hello. The hello slots end where the region begins: hellos
-//! to a peer whose region is known go to the slots before it.
+//! Parts of an area:
+//!
+//! | Part | |
+//! |---|---|
+//! | doorbells | nothing: the address of an arriving byte is its meaning, [`Doorbell`] |
+//! | ring | records: [`crate::wire::Header`] and data |
+//! | landing slots | parts of large messages, as granted |
+//!
+//! The hello names the area and its key. The card accepts writes to an area from its peer's node alone.
 
 use fpga_driver::{CardAddr, CardRange};
 
@@ -19,18 +24,24 @@ pub(crate) const HELLO_BYTES: u64 = 64;
 /// Key of the hello slots: it is not secret.
 pub(crate) const HELLO_KEY: u64 = u64::from_le_bytes(*b"fpga-msg");
 
-/// Bytes of the doorbells.
-const DOORBELL_BYTES: u64 = 256 << 10;
-/// Number of landing slots, and bytes of each.
-pub(crate) const LANDING_SLOTS: u16 = 64;
+/// Bytes of the doorbells of an area.
+pub(crate) const DOORBELL_BYTES: u64 = 256 << 10;
+/// Number of landing slots of an area, and bytes of each.
+pub(crate) const LANDING_SLOTS: u16 = 8;
 pub(crate) const CHUNK: u64 = 128 << 10;
 /// Bytes of a peer's ring, and granule of its records.
 pub(crate) const RING: u64 = 256 << 10;
 pub(crate) const UNIT: u64 = 64;
+/// Offsets in an area of the ring and of the landing slots, and bytes of an area.
+pub(crate) const RING_OFFSET: u64 = DOORBELL_BYTES;
+pub(crate) const LANDING_OFFSET: u64 = RING_OFFSET + RING;
+pub(crate) const AREA: u64 = LANDING_OFFSET + LANDING_SLOTS as u64 * CHUNK;
 /// Maximum bytes of a record.
 pub(crate) const MAX_RECORD: u64 = MAX_EAGER + crate::wire::HEADER as u64;
 /// Maximum bytes of data in a record.
 pub(crate) const MAX_EAGER: u64 = 16 << 10;
+/// Unit of the credit for messages that match no receive, in bytes.
+pub(crate) const EAGER_UNIT: u64 = 256;
 /// Staging slots: number and bytes of each class.
 pub(crate) const STAGING: [(u32, u64); 3] = [(512, 1 << 10), (64, MAX_RECORD), (16, CHUNK)];
 /// Bytes of all staging slots.
@@ -44,11 +55,15 @@ pub(crate) const MAX_OPERATIONS: u32 = 1 << 16;
 /// Starts of the doorbells' codes.
 const CREDIT_AT: u64 = 0;
 const CHUNK_AT: u64 = 8 << 10;
+const EAGER_AT: u64 = 12 << 10;
 const DONE_AT: u64 = 16 << 10;
 const REFUSED_AT: u64 = DONE_AT + MAX_OPERATIONS as u64;
 const UNSUPPORTED_AT: u64 = REFUSED_AT + MAX_OPERATIONS as u64;
 const _: () = assert!(UNSUPPORTED_AT + MAX_OPERATIONS as u64 <= DOORBELL_BYTES, "codes fit");
 const _: () = assert!(RING / UNIT < CHUNK_AT, "credits fit");
+/// Maximum number of units of [`Doorbell::Eager`].
+pub(crate) const MAX_EAGER_UNITS: u32 = 4095;
+const _: () = assert!(EAGER_AT + (MAX_EAGER_UNITS as u64) < DONE_AT, "returned credit fits");
 
 /// Meaning of a byte that arrives in the doorbells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +72,8 @@ pub(crate) enum Doorbell {
     Credit(u32),
     /// A landing slot can be written again.
     Chunk(u16),
+    /// Number of [`EAGER_UNIT`]s that messages may use again because others have matched a receive.
+    Eager(u32),
     /// The operation has been executed.
     Done(u32),
     /// The operation was refused: key, range or permission.
@@ -71,6 +88,7 @@ impl Doorbell {
         match self {
             Self::Credit(units) => CREDIT_AT + u64::from(units),
             Self::Chunk(slot) => CHUNK_AT + u64::from(slot),
+            Self::Eager(units) => EAGER_AT + u64::from(units),
             Self::Done(operation) => DONE_AT + u64::from(operation),
             Self::Refused(operation) => REFUSED_AT + u64::from(operation),
             Self::Unsupported(operation) => UNSUPPORTED_AT + u64::from(operation),
@@ -83,20 +101,29 @@ impl Doorbell {
             UNSUPPORTED_AT.. => Self::Unsupported(number(UNSUPPORTED_AT)?),
             REFUSED_AT.. => Self::Refused(number(REFUSED_AT)?),
             DONE_AT.. => Self::Done(number(DONE_AT)?),
+            EAGER_AT.. => Self::Eager(number(EAGER_AT)?),
             CHUNK_AT.. => Self::Chunk(u16::try_from(offset - CHUNK_AT).ok()?),
             _ => Self::Credit(number(CREDIT_AT)?),
         })
     }
 }
 
+/// Part of an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AreaPart {
+    Doorbell(Doorbell),
+    /// Offset in the ring.
+    Ring(u64),
+    /// Number of a landing slot.
+    Landing(u16),
+}
+
 /// Part of card memory in which something has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Hello,
-    Doorbell(Doorbell),
-    Landing(u16),
-    /// Offset from the start of the rings.
-    Ring(u64),
+    /// Part of the area with a number.
+    Area(u32, AreaPart),
     Unknown,
 }
 
@@ -113,27 +140,19 @@ impl Layout {
         let start = usable.start.get().checked_next_multiple_of(4096)?;
         let end = usable.start.get().checked_add(usable.length)?;
         let layout = Self { start, end };
-        (layout.rings() + RING <= end).then_some(layout)
+        (layout.areas() + AREA <= end).then_some(layout)
     }
 
     /// Bytes that a card needs for `peers` peers.
     pub(crate) const fn needed(peers: u64) -> u64 {
-        8192 + DOORBELL_BYTES + LANDING_SLOTS as u64 * CHUNK + STAGING_BYTES + peers * RING
-    }
-
-    const fn doorbells(self) -> u64 {
-        self.start + 4096
-    }
-
-    const fn landing(self) -> u64 {
-        self.doorbells() + DOORBELL_BYTES
+        8192 + STAGING_BYTES + peers * AREA
     }
 
     const fn staging(self) -> u64 {
-        self.landing() + LANDING_SLOTS as u64 * CHUNK
+        self.start + 4096
     }
 
-    const fn rings(self) -> u64 {
+    const fn areas(self) -> u64 {
         self.staging() + STAGING_BYTES
     }
 
@@ -147,35 +166,19 @@ impl Layout {
         Some(CardRange::new(start, HELLO_SLOTS * HELLO_BYTES))
     }
 
-    /// The hello slots of a card whose region begins at `region`.
-    pub(crate) fn hello_before(region: CardAddr) -> Option<CardRange> {
-        let start = CardAddr::new(region.get().checked_sub(HELLO_SLOTS * HELLO_BYTES)?);
-        Some(CardRange::new(start, HELLO_SLOTS * HELLO_BYTES))
+    /// Area `number`; `None` if the memory has no space for it.
+    pub(crate) fn area(self, number: u32) -> Option<CardRange> {
+        let start = self.areas() + u64::from(number) * AREA;
+        (start + AREA <= self.end).then(|| CardRange::new(CardAddr::new(start), AREA))
     }
 
-    /// The region of peers. It starts with the doorbells.
-    pub(crate) const fn region(self) -> CardRange {
-        CardRange::new(CardAddr::new(self.doorbells()), self.end - self.doorbells())
+    /// Card address of an offset in an area.
+    pub(crate) const fn address(self, area: u32, offset: u64) -> CardAddr {
+        CardAddr::new(self.areas() + area as u64 * AREA + offset)
     }
 
-    /// Offset of the landing slots in the region.
-    pub(crate) const fn landing_offset() -> u64 {
-        DOORBELL_BYTES
-    }
-
-    /// Offset of ring `number` in the region; `None` if the memory has no space for it.
-    pub(crate) fn ring_offset(self, number: u32) -> Option<u64> {
-        let start = self.rings() + u64::from(number) * RING;
-        (start + RING <= self.end).then(|| start - self.doorbells())
-    }
-
-    /// Card address of an offset in the region.
-    pub(crate) const fn address(self, offset: u64) -> CardAddr {
-        CardAddr::new(self.doorbells() + offset)
-    }
-
-    pub(crate) const fn landing_slot(self, slot: u16) -> CardAddr {
-        CardAddr::new(self.landing() + slot as u64 * CHUNK)
+    pub(crate) const fn landing_slot(self, area: u32, slot: u16) -> CardAddr {
+        self.address(area, LANDING_OFFSET + slot as u64 * CHUNK)
     }
 
     /// Card address of the staging slots' byte `offset`.
@@ -186,19 +189,19 @@ impl Layout {
     /// Part that `address` is in.
     pub(crate) fn arrival(self, address: CardAddr) -> Arrival {
         let address = address.get();
-        if address >= self.rings() {
-            Arrival::Ring(address - self.rings())
-        } else if address >= self.staging() {
-            Arrival::Unknown
-        } else if let Some(offset) = address.checked_sub(self.landing()) {
-            u16::try_from(offset / CHUNK).map_or(Arrival::Unknown, Arrival::Landing)
-        } else if let Some(offset) = address.checked_sub(self.doorbells()) {
-            Doorbell::at(offset).map_or(Arrival::Unknown, Arrival::Doorbell)
-        } else if address >= self.start {
-            Arrival::Hello
-        } else {
-            Arrival::Unknown
-        }
+        let Some(offset) = address.checked_sub(self.areas()) else {
+            let is_hello = (self.start..self.staging()).contains(&address);
+            return if is_hello { Arrival::Hello } else { Arrival::Unknown };
+        };
+        let part = match offset % AREA {
+            part @ LANDING_OFFSET.. => {
+                u16::try_from((part - LANDING_OFFSET) / CHUNK).ok().map(AreaPart::Landing)
+            }
+            part @ RING_OFFSET.. => Some(AreaPart::Ring(part - RING_OFFSET)),
+            part => Doorbell::at(part).map(AreaPart::Doorbell),
+        };
+        let area = u32::try_from(offset / AREA).ok();
+        area.zip(part).map_or(Arrival::Unknown, |(area, part)| Arrival::Area(area, part))
     }
 }
 
@@ -213,7 +216,9 @@ mod tests {
             Doorbell::Credit(0),
             Doorbell::Credit(4096),
             Doorbell::Chunk(0),
-            Doorbell::Chunk(63),
+            Doorbell::Chunk(7),
+            Doorbell::Eager(0),
+            Doorbell::Eager(MAX_EAGER_UNITS),
             Doorbell::Done(0),
             Doorbell::Done(MAX_OPERATIONS - 1),
             Doorbell::Refused(0),
@@ -221,21 +226,29 @@ mod tests {
             Doorbell::Unsupported(0),
             Doorbell::Unsupported(MAX_OPERATIONS - 1),
         ];
-        for doorbell in doorbells {
-            assert_eq!(layout.arrival(layout.address(doorbell.offset())), Arrival::Doorbell(doorbell));
+        for area in [0, 1, 5] {
+            let arrival = |offset| layout.arrival(layout.address(area, offset));
+            for doorbell in doorbells {
+                assert_eq!(arrival(doorbell.offset()), Arrival::Area(area, AreaPart::Doorbell(doorbell)));
+            }
+            assert_eq!(arrival(RING_OFFSET), Arrival::Area(area, AreaPart::Ring(0)));
+            assert_eq!(arrival(LANDING_OFFSET - 1), Arrival::Area(area, AreaPart::Ring(RING - 1)));
+            let last = LANDING_SLOTS - 1;
+            assert_eq!(
+                layout.arrival(layout.landing_slot(area, last)),
+                Arrival::Area(area, AreaPart::Landing(last))
+            );
+            assert_eq!(layout.area(area).unwrap().start, layout.address(area, 0));
         }
         assert_eq!(layout.arrival(layout.hello().start), Arrival::Hello);
-        assert_eq!(Layout::hello_before(layout.region().start), Some(layout.hello()));
-        assert_eq!(layout.arrival(layout.landing_slot(63)), Arrival::Landing(63));
         assert_eq!(layout.arrival(layout.staged(0)), Arrival::Unknown);
-        assert_eq!(layout.arrival(layout.address(layout.ring_offset(2).unwrap())), Arrival::Ring(2 * RING));
-        assert_eq!(layout.ring_offset(1 << 20), None);
+        assert_eq!(layout.area(1 << 20), None);
     }
 
     #[test]
     fn layout_memory_that_is_too_small_is_refused() {
         let range = |length| CardRange::new(CardAddr::new(0), length);
         assert!(Layout::new(range(Layout::needed(1))).is_some());
-        assert!(Layout::new(range(8 << 20)).is_none());
+        assert!(Layout::new(range(4 << 20)).is_none());
     }
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 /// Time without progress after which a thread works for the card.
 const ATTENTION: Duration = Duration::from_millis(10);
-/// Number of peers for which a simulated card has memory.
-const PEERS: u64 = 4096;
+/// Number of peers for which a simulated card has memory: one for each memory window but that of the hello slots.
+const PEERS: u64 = 1023;
 
 /// Links of a simulated card.
 #[derive(Debug)]

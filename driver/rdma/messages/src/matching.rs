@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Unexpected {
     pub(crate) peer: PeerId,
+    /// Number of the peer's sessions that had ended when it arrived.
+    pub(crate) session: u32,
     pub(crate) header: Header,
     /// Data; empty for a large message.
     pub(crate) data: Vec<u8>,
@@ -78,13 +80,20 @@ impl Matching {
     }
 
     /// Queues a message that matches no posted receive. `fill` writes its data.
-    pub(crate) fn keep(&mut self, peer: PeerId, header: Header, length: usize, fill: impl FnOnce(&mut [u8])) {
+    pub(crate) fn keep(
+        &mut self,
+        peer: PeerId,
+        session: u32,
+        header: Header,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
         let mut data = self.spare.pop().unwrap_or_default();
         data.clear();
         data.resize(length, 0);
         fill(&mut data);
         if let Some(queue) = self.unexpected.get_mut(usize::from(header.is_tagged)) {
-            queue.push_back(Unexpected { peer, header, data, claim: None });
+            queue.push_back(Unexpected { peer, session, header, data, claim: None });
         }
     }
 
@@ -182,6 +191,12 @@ impl Matching {
         into.extend(self.posted.iter().flatten().filter_map(|posted| posted.request.from));
     }
 
+    /// Returns the number of messages that match no receive, and the bytes of their kept data.
+    pub(crate) fn unexpected(&self) -> (usize, u64) {
+        let all = self.unexpected.iter().flatten();
+        all.fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.data.len() as u64))
+    }
+
     /// Whether a receive is posted.
     pub(crate) fn is_waiting(&self) -> bool {
         self.posted.iter().any(|queue| !queue.is_empty())
@@ -245,7 +260,7 @@ mod tests {
     fn matching_kept_messages_match_in_order_of_arrival() {
         let mut matching = Matching::default();
         for (tag, byte) in [(7, 1), (7, 2)] {
-            matching.keep(PeerId(0), message(Some(tag), 1), 1, |data| data.fill(byte));
+            matching.keep(PeerId(0), 0, message(Some(tag), 1), 1, |data| data.fill(byte));
         }
         let mut request = receive(None, Some((7, 0)), 1);
         assert_eq!(matching.find(&request.request).map(|(peer, _)| peer), Some(PeerId(0)));

@@ -2,6 +2,7 @@
 
 use crate::address::PeerId;
 use crate::buffers::BufferId;
+use crate::completion::Failure;
 use crate::request::{CompleteWhen, HostRanges, Token};
 use crate::wire::{Grant, Header, MAX_GRANT};
 use fpga_driver::MemoryHandle;
@@ -44,6 +45,8 @@ impl Role {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Local {
     Host(HostRanges),
+    /// Copy of injected data, in the operation.
+    Kept,
     /// Part of a region, checked at every access.
     Region {
         key: u64,
@@ -76,6 +79,8 @@ pub(crate) struct Operation {
     pub(crate) token: Token,
     pub(crate) complete: CompleteWhen,
     pub(crate) local: Local,
+    /// Data of [`Local::Kept`].
+    pub(crate) kept: Vec<u8>,
     /// Bytes to move.
     pub(crate) length: u64,
     /// Bytes of a message that do not fit.
@@ -105,6 +110,8 @@ pub(crate) struct Operation {
     pub(crate) is_granted: bool,
     /// Whether the peer has reported the end.
     pub(crate) is_done: bool,
+    /// Reason for which one side has refused the operation: it ends when no part of it is in flight any more.
+    pub(crate) refused: Option<Failure>,
     /// Its memory, if it is mapped for the card.
     pub(crate) registered: Option<Registered>,
 }
@@ -117,6 +124,7 @@ impl Operation {
             token,
             complete: CompleteWhen::Transmitted,
             local,
+            kept: Vec::new(),
             length,
             cut: 0,
             tag: 0,
@@ -133,6 +141,7 @@ impl Operation {
             arrived: 0,
             is_granted: false,
             is_done: false,
+            refused: None,
             registered: None,
         }
     }

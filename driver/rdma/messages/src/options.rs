@@ -18,6 +18,9 @@ pub enum LinkChoice {
 /// Maximum of [`MessengerOptions::reorder`].
 const MAX_REORDER: u32 = 256;
 
+/// Maximum of [`MessengerOptions::unexpected`] in the environment, in bytes.
+const MAX_UNEXPECTED: u64 = 64 << 30;
+
 /// Options of a messenger.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -36,6 +39,9 @@ pub struct MessengerOptions {
     pub seed: u64,
     /// Maximum time without an answer of a peer before its operations fail. Default 30 s.
     pub give_up: Duration,
+    /// Bytes of each peer's messages that are kept before they match a receive. Each message uses 256 bytes more than its data. Beyond this the
+    /// peer announces its messages, and sends their data once they have matched. Default 4 MiB.
+    pub unexpected: u64,
     /// Whether every access of a peer to registered memory has a completion: [`RemoteWrite`](crate::CompletionKind::RemoteWrite) for writes
     /// and atomic operations without a result, [`RemoteRead`](crate::CompletionKind::RemoteRead) for reads and atomic operations with one.
     /// Default: writes with immediate data only.
@@ -52,6 +58,7 @@ impl Default for MessengerOptions {
             reorder: 1,
             seed: 0,
             give_up: Duration::from_secs(30),
+            unexpected: 4 << 20,
             reports_access: false,
         }
     }
@@ -59,8 +66,7 @@ impl Default for MessengerOptions {
 
 impl MessengerOptions {
     /// Reads the environment variables `FPGA_CARD`, `FPGA_LINK` (`auto`, `udp`, `shm`), `FPGA_ADDRESS` (IP address, or IP:PORT), `FPGA_LOSS` (percent),
-    /// `FPGA_REORDER` (packets), `FPGA_SEED` and `FPGA_GIVE_UP`
-    /// (seconds). `None` of them is required.
+    /// `FPGA_REORDER` (packets), `FPGA_SEED`, `FPGA_GIVE_UP` (seconds) and `FPGA_UNEXPECTED` (bytes). None of them is required.
     ///
     /// # Errors
     /// Text that names the variable and what it accepts.
@@ -106,6 +112,12 @@ impl MessengerOptions {
             options.give_up = span
                 .filter(|span| !span.is_zero())
                 .ok_or_else(|| format!("FPGA_GIVE_UP is {seconds}: give a number of seconds above 0"))?;
+        }
+        if let Some(bytes) = variable("FPGA_UNEXPECTED") {
+            let number = bytes.parse().ok().filter(|bytes| *bytes <= MAX_UNEXPECTED);
+            options.unexpected = number.ok_or_else(|| {
+                format!("FPGA_UNEXPECTED is {bytes}: give a number of bytes from 0 to {MAX_UNEXPECTED}")
+            })?;
         }
         Ok(options)
     }

@@ -1,12 +1,12 @@
 //! A peer: its session, its ring here, and the ring of this side there.
 
 use crate::address::{Address, PeerId};
-use crate::layout::{Doorbell, MAX_RECORD, RING, UNIT};
+use crate::layout::{Doorbell, EAGER_UNIT, LANDING_SLOTS, MAX_EAGER_UNITS, MAX_RECORD, RING, UNIT};
 use crate::operation::OperationId;
 use crate::request::HostRanges;
 use crate::wire::Header;
-use fpga_driver::{Incarnation, NodeId};
-use fpga_rdma::{Notification, RemoteRegion};
+use fpga_driver::{CardRange, Incarnation, NodeId};
+use fpga_rdma::{Notification, RegionHandle, RemoteRegion};
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -52,14 +52,69 @@ pub(crate) struct QueuedRecord {
     pub(crate) operation: Option<OperationId>,
 }
 
-/// Region of the peer that this side may write.
+/// Area of the peer that this side may write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
     pub(crate) region: RemoteRegion,
-    /// Offsets in the region.
+    /// The peer's hello slots.
+    pub(crate) hello: CardRange,
+    /// Offsets in the area.
     pub(crate) ring: u64,
     pub(crate) landing: u64,
     pub(crate) ring_length: u64,
+    /// Credit for messages that match no receive, in units of [`EAGER_UNIT`].
+    pub(crate) eager: u32,
+}
+
+/// Landing slots of a peer, in its area here.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    /// Users of the slots: the operation, and the number of the next part.
+    users: [Option<(OperationId, u64)>; LANDING_SLOTS as usize],
+    /// Operations that wait for slots.
+    pub(crate) waiting: VecDeque<OperationId>,
+}
+
+impl Landing {
+    const fn new() -> Self {
+        Self { users: [None; LANDING_SLOTS as usize], waiting: VecDeque::new() }
+    }
+
+    /// Takes a free slot for part `part` of an operation; `None` if there is none.
+    pub(crate) fn take(&mut self, operation: OperationId, part: u64) -> Option<u16> {
+        let index = self.users.iter().position(Option::is_none)?;
+        *self.users.get_mut(index)? = Some((operation, part));
+        u16::try_from(index).ok()
+    }
+
+    /// Returns the user of a slot.
+    pub(crate) fn user(&self, slot: u16) -> Option<(OperationId, u64)> {
+        self.users.get(usize::from(slot)).copied().flatten()
+    }
+
+    /// Notes the number of the next part in a slot of `operation`.
+    pub(crate) fn expect(&mut self, slot: u16, operation: OperationId, part: u64) {
+        if let Some(Some((user, next))) = self.users.get_mut(usize::from(slot))
+            && *user == operation
+        {
+            *next = part;
+        }
+    }
+
+    /// Frees the slots of an operation.
+    pub(crate) fn release(&mut self, operation: OperationId) {
+        for user in &mut self.users {
+            if user.is_some_and(|(user, _)| user == operation) {
+                *user = None;
+            }
+        }
+    }
+}
+
+/// Returns the credit that a message of `length` bytes uses, in units of [`EAGER_UNIT`]: its data, and one unit for its header and the memory
+/// that keeps it.
+pub(crate) fn eager_units(length: u64) -> u32 {
+    u32::try_from(length.div_ceil(EAGER_UNIT) + 1).unwrap_or(u32::MAX)
 }
 
 /// All peers of a messenger, by their numbers.
@@ -136,8 +191,18 @@ pub(crate) struct Peer {
     in_use: u64,
     pub(crate) queue: VecDeque<QueuedRecord>,
     pub(crate) doorbells: VecDeque<Doorbell>,
-    /// Number of the peer's ring here.
-    pub(crate) ring: Option<u32>,
+    /// Number of the peer's area here.
+    pub(crate) area: Option<u32>,
+    /// The memory window of this session, through which the peer writes the area.
+    pub(crate) window: Option<RegionHandle>,
+    pub(crate) landing: Landing,
+    /// Credit for messages to the peer that match no receive, in units of [`EAGER_UNIT`].
+    eager_left: u32,
+    /// The same for messages of the peer: in use, and free again without the peer's knowledge.
+    eager_used: u32,
+    eager_freed: u32,
+    /// Number of the peer's large messages that match no receive.
+    pub(crate) announced: u32,
     /// Position of the next record in it, and records that have arrived before it.
     read_at: u64,
     early: Vec<(u64, u32)>,
@@ -186,7 +251,13 @@ impl Peer {
             in_use: 0,
             queue: VecDeque::new(),
             doorbells: VecDeque::new(),
-            ring: None,
+            area: None,
+            window: None,
+            landing: Landing::new(),
+            eager_left: 0,
+            eager_used: 0,
+            eager_freed: 0,
+            announced: 0,
             read_at: 0,
             early: Vec::new(),
             taken: 0,
@@ -202,13 +273,14 @@ impl Peer {
         }
     }
 
-    /// Returns the peer's region while the session is open.
+    /// Returns the peer's area while the session is open.
     pub(crate) fn open_remote(&self) -> Option<Remote> {
         self.remote.filter(|_| self.session == Session::Open)
     }
 
-    /// Drops all state of the session but the ring.
-    pub(crate) fn reset(&mut self) {
+    /// Drops all state of the session but the area, and returns the window to close.
+    pub(crate) fn reset(&mut self) -> Option<RegionHandle> {
+        (self.eager_left, self.eager_used, self.eager_freed, self.announced) = (0, 0, 0, 0);
         (self.write_at, self.in_use, self.read_at, self.freed, self.taken) = (0, 0, 0, 0, 0);
         self.ended = self.ended.wrapping_add(1);
         self.remote = None;
@@ -217,9 +289,51 @@ impl Peer {
         self.doorbells.clear();
         self.early.clear();
         self.granted_slots.clear();
+        self.window.take()
     }
 
-    /// Reserves the peer's ring for a record of `length` bytes. Returns its offset in the region; `None` if the ring is full.
+    /// Notes the area that the peer has granted.
+    pub(crate) fn granted(&mut self, remote: Remote) {
+        self.remote = Some(remote);
+        self.eager_left = remote.eager;
+    }
+
+    /// Whether there is credit for a message that may match no receive.
+    pub(crate) const fn has_eager(&self, units: u32) -> bool {
+        units <= self.eager_left
+    }
+
+    /// Uses such credit.
+    pub(crate) fn use_eager(&mut self, units: u32) {
+        self.eager_left = self.eager_left.saturating_sub(units);
+    }
+
+    /// Processes the return of such credit. Returns `false` if it is more than is in use.
+    pub(crate) fn return_eager(&mut self, units: u32) -> bool {
+        let left = self.eager_left.saturating_add(units);
+        self.eager_left = left;
+        self.remote.is_some_and(|remote| left <= remote.eager)
+    }
+
+    /// Notes a message of the peer. Returns `false` if it exceeds `limit`, which the peer knows.
+    pub(crate) fn note_eager(&mut self, units: u32, limit: u32) -> bool {
+        self.eager_used = self.eager_used.saturating_add(units);
+        self.eager_used <= limit
+    }
+
+    /// Notes that a message of the peer has matched a receive. Returns the units to return to the peer, at least a quarter of `limit`.
+    pub(crate) fn free_eager(&mut self, units: u32, limit: u32) -> Option<u32> {
+        self.eager_freed = self.eager_freed.saturating_add(units);
+        if self.eager_freed < (limit / 4).clamp(1, MAX_EAGER_UNITS) {
+            return None;
+        }
+        let returned = self.eager_freed.min(MAX_EAGER_UNITS);
+        self.eager_freed -= returned;
+        self.eager_used = self.eager_used.saturating_sub(returned);
+        Some(returned)
+    }
+
+    /// Reserves the peer's ring for a record of `length` bytes. Returns its offset in the area; `None` if the ring is full.
     pub(crate) fn reserve(&mut self, length: u64) -> Option<u64> {
         let remote = self.remote?;
         let (next, used) = advance(self.write_at, length, remote.ring_length);
@@ -283,17 +397,70 @@ impl Peer {
 mod tests {
     use super::*;
 
+    /// Area whose ring begins at `ring`.
+    fn remote(ring: u64) -> Remote {
+        let start = fpga_driver::CardAddr::new(0);
+        let region = RemoteRegion { node: NodeId::new(2), address: start, length: 1 << 20, key: 1 };
+        let hello = CardRange::new(start, 4096);
+        Remote { region, hello, ring, landing: 0, ring_length: RING, eager: 100 }
+    }
+
+    /// All credit comes back, in amounts that a doorbell can state, and more than is in use is noticed.
+    #[test]
+    fn peer_credit_for_messages_without_receive_returns() {
+        for limit in [0, 1, 2, 100, 4096, 1 << 20] {
+            let (mut sender, mut receiver) = (Peer::new(NodeId::new(1)), Peer::new(NodeId::new(2)));
+            sender.granted(Remote { eager: limit, ..remote(0) });
+            for length in (0..20_000).step_by(77) {
+                let units = eager_units(length);
+                let mut sent = Vec::new();
+                while sender.has_eager(units) {
+                    sender.use_eager(units);
+                    assert!(receiver.note_eager(units, limit));
+                    sent.push(units);
+                }
+                assert!(sent.len() as u64 * u64::from(units) <= u64::from(limit));
+                for units in sent {
+                    if let Some(returned) = receiver.free_eager(units, limit) {
+                        assert!(returned <= MAX_EAGER_UNITS && sender.return_eager(returned));
+                    }
+                }
+                assert!(sender.eager_left >= limit - limit / 4);
+            }
+            assert!(!sender.return_eager(limit.saturating_add(1)));
+            assert!(!receiver.note_eager(limit.saturating_add(1), limit));
+        }
+    }
+
+    #[test]
+    fn peer_landing_slots_are_used_once() {
+        let mut operations = crate::operation::Operations::default();
+        let mut insert = || {
+            let local = crate::operation::Local::Host(HostRanges::default());
+            let role = crate::operation::Role::Absorb;
+            let token = crate::request::Token::default();
+            operations.insert(crate::operation::Operation::new(role, PeerId(0), token, local, 0)).unwrap()
+        };
+        let (first, second) = (insert(), insert());
+        let mut landing = Landing::new();
+        let slots: Vec<_> =
+            (0..LANDING_SLOTS.into()).map(|part| landing.take(first, part).unwrap()).collect();
+        assert_eq!(slots, (0..LANDING_SLOTS).collect::<Vec<_>>());
+        assert_eq!(landing.take(second, 0), None);
+        landing.release(second);
+        landing.expect(3, second, 9);
+        assert_eq!((landing.user(3), landing.user(LANDING_SLOTS)), (Some((first, 3)), None));
+        landing.expect(3, first, 9);
+        assert_eq!(landing.user(3), Some((first, 9)));
+        landing.release(first);
+        assert_eq!(landing.take(second, 5), Some(0));
+    }
+
     /// Writer and reader compute the same positions, and all space comes back.
     #[test]
     fn peer_ring_positions_agree() {
         let mut writer = Peer::new(NodeId::new(1));
-        let region = RemoteRegion {
-            node: NodeId::new(2),
-            address: fpga_driver::CardAddr::new(0),
-            length: 1 << 20,
-            key: 1,
-        };
-        writer.remote = Some(Remote { region, ring: 4096, landing: 0, ring_length: RING });
+        writer.granted(remote(4096));
         let mut reader = Peer::new(NodeId::new(2));
         let mut length = 64;
         for round in 0..10_000_u64 {
@@ -313,13 +480,7 @@ mod tests {
     fn peer_full_ring_accepts_nothing() {
         let mut writer = Peer::new(NodeId::new(1));
         assert_eq!(writer.reserve(64), None);
-        let region = RemoteRegion {
-            node: NodeId::new(2),
-            address: fpga_driver::CardAddr::new(0),
-            length: 1 << 20,
-            key: 1,
-        };
-        writer.remote = Some(Remote { region, ring: 0, landing: 0, ring_length: RING });
+        writer.granted(remote(0));
         let mut count = 0;
         while writer.reserve(MAX_RECORD).is_some() {
             count += 1;

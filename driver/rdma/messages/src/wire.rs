@@ -26,10 +26,12 @@ pub(crate) enum Kind {
     Answer = 8,
     /// An atomic operation with its operands.
     Atomic = 9,
+    /// No further part of a refused operation arrives: `peer_operation` ends, and its landing slots are free.
+    Stopped = 10,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Message,
         Self::LargeMessage,
         Self::Grant,
@@ -39,6 +41,7 @@ impl Kind {
         Self::LargeRead,
         Self::Answer,
         Self::Atomic,
+        Self::Stopped,
     ];
 }
 

@@ -5,7 +5,7 @@ use fpga_messages::{
     RemoteAccess, RemoteRange, Token,
 };
 
-use crate::bed::{Bed, bytes, options, ranges};
+use crate::bed::{Bed, bytes, options, ranges, receive, send};
 
 const BOTH: RemoteAccess = RemoteAccess { read: true, write: true };
 
@@ -139,4 +139,53 @@ fn atomic_adds_and_fetches() {
     assert_eq!(bed.0[1].peek(16, 8), 11_u64.to_le_bytes());
     bed.0[0].messenger.atomic(&adding(key, ranges(64, 8), 2, 3)).unwrap();
     assert!(matches!(bed.wait(0, 3).result, Err(Failure::NotSupported { .. })));
+}
+
+/// A region that is deregistered during a large access refuses it. Parts of the access that are still on their way must not reach the data of later
+/// operations.
+#[test]
+fn access_refused_in_progress_does_not_change_later_data() {
+    let length = 1 << 20;
+    let mut refused = 0;
+    for seed in 0..10_u64 {
+        let mut options = options(LinkChoice::Auto);
+        (options.loss, options.reorder, options.seed) = (0.02, 32, seed);
+        let mut bed = Bed::new(2, &options);
+        let key = bed.0[1].regions.register(0, 2 << 20, 0, BOTH, None).unwrap();
+        bed.0[0].poke(0, &vec![0xee; length]);
+        bed.0[1].poke(0, &vec![0xdd; length]);
+        let is_write = seed % 2 == 0;
+        let request = access(0, length, 0, key, 1);
+        let messenger = &mut bed.0[0].messenger;
+        if is_write { messenger.write(&request) } else { messenger.read(&request) }.unwrap();
+        for _ in 0..20 + 7 * seed {
+            bed.progress();
+        }
+        assert!(bed.0[1].regions.deregister(key));
+        // Uses all landing slots of this side and of the peer.
+        for (from, to) in [(0, 1), (1, 0)] {
+            for number in 0..3 {
+                let (context, at) = (10 + number, (3 + number) << 20);
+                bed.0[from].poke(at, &bytes(context, length));
+                bed.0[to]
+                    .messenger
+                    .receive(&receive(Some(from), at, length, Some(context), 100 + context))
+                    .unwrap();
+                bed.0[from].messenger.send(&send(to, at, length, Some(context), 200 + context)).unwrap();
+                assert_eq!(bed.wait(to, 100 + context).result, Ok(()));
+                assert!(
+                    bed.0[to].peek(at, length) == bytes(context, length),
+                    "seed {seed}, message {number}"
+                );
+                assert_eq!(bed.wait(from, 200 + context).result, Ok(()));
+            }
+        }
+        let done = bed.wait(0, 1);
+        refused += u32::from(matches!(done.result, Err(Failure::KeyRefused { .. })));
+        while !bed.0.iter().all(|end| end.messenger.is_idle()) {
+            bed.progress();
+        }
+        assert_eq!(bed.0[1].messenger.in_progress(), 0, "seed {seed}");
+    }
+    assert!(refused >= 2, "{refused} accesses were in progress when the region was deregistered");
 }

@@ -11,6 +11,7 @@ mod messages;
 mod random;
 mod served;
 mod shared;
+mod unexpected;
 
 /// Counts allocations per thread.
 #[global_allocator]

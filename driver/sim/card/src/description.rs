@@ -493,6 +493,8 @@ impl CardDescription {
         card.ni.mask_bits = 256;
         card.ni.escape_slots = 256;
         card.ni.registry_entries = 256;
+        // One for each peer.
+        card.ni.memory_windows = 1024;
         card
     }
 }

@@ -289,7 +289,7 @@ fn check_network(description: &CardDescription) -> Result<(), Problem> {
     check_range("ni.mask_bits", ni.mask_bits.into(), 1, 256)?;
     check_range("ni.registry_entries", ni.registry_entries.into(), 1, 4096)?;
     check_range("ni.escape_slots", ni.escape_slots.into(), 1, 4096)?;
-    check_range("ni.memory_windows", ni.memory_windows.into(), 1, 256)?;
+    check_range("ni.memory_windows", ni.memory_windows.into(), 1, 4096)?;
     check_range("ni.windows", ni.windows.into(), 1, 32)?;
     check_range("ni.sending_contexts", ni.sending_contexts.into(), 1, MessageId::CONTEXTS.into())?;
     check_range("ni.commands", ni.commands.into(), 0, MAX_COMMANDS.into())?;

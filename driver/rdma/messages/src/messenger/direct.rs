@@ -69,7 +69,8 @@ impl Messenger {
 
     /// Ends an operation, as soon as the card no longer uses its memory.
     pub(super) fn finish(&mut self, id: OperationId, result: Result<(), Failure>) {
-        let Some(operation) = self.operations.remove(id) else { return };
+        let Some(mut operation) = self.operations.remove(id) else { return };
+        self.recycle_bytes(std::mem::take(&mut operation.kept));
         self.release_landing(id, &operation);
         self.peers[operation.peer].granted_slots.retain(|(_, user)| *user != id);
         if let Some(registered) = &operation.registered

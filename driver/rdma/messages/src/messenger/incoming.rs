@@ -3,9 +3,10 @@
 use super::Messenger;
 use super::outgoing::slice;
 use crate::address::PeerId;
+use crate::completion::Failure;
 use crate::hello::Hello;
 use crate::inbound::{Fetched, WaitingFetch};
-use crate::layout::{Arrival, CHUNK, Doorbell, HELLO_BYTES, MAX_RECORD, RING};
+use crate::layout::{AreaPart, Arrival, CHUNK, Doorbell, HELLO_BYTES, MAX_RECORD, RING_OFFSET};
 use crate::wire::{HEADER, Header, Kind};
 use fpga_driver::{CardAddr, SharedSlice};
 use fpga_rdma::Notification;
@@ -32,8 +33,12 @@ impl Messenger {
                 });
             }
             Arrival::Hello | Arrival::Unknown => {}
-            arrival => {
+            Arrival::Area(area, part) => {
                 let Some(id) = self.by_node.get(&node).copied() else { return };
+                // The card accepts writes to an area from its node alone.
+                if self.areas.get(area as usize) != Some(&id) {
+                    return;
+                }
                 let peer = &mut self.peers[id];
                 // Before the hello of its process, which may still be in card memory. Arrivals from an earlier process stay here
                 // until the next hello.
@@ -48,26 +53,23 @@ impl Messenger {
                     return;
                 }
                 peer.last_arrival = self.now;
-                match arrival {
-                    Arrival::Doorbell(doorbell) => self.rung(id, doorbell),
-                    Arrival::Landing(slot) => self.landed(id, slot, address, length),
-                    Arrival::Ring(offset) => self.record_arrived(id, offset, length),
-                    Arrival::Hello | Arrival::Unknown => {}
+                match part {
+                    AreaPart::Doorbell(doorbell) => self.rung(id, doorbell),
+                    AreaPart::Landing(slot) => self.landed(id, (area, slot), address, length),
+                    AreaPart::Ring(offset) => self.record_arrived(id, area, offset, length),
                 }
             }
         }
     }
 
-    fn record_arrived(&mut self, id: PeerId, offset: u64, length: u32) {
-        let owner = usize::try_from(offset / RING).ok().and_then(|ring| self.rings.get(ring));
-        if owner != Some(&id) || u64::from(length) > MAX_RECORD || (length as usize) < HEADER {
+    fn record_arrived(&mut self, id: PeerId, area: u32, offset: u64, length: u32) {
+        if u64::from(length) > MAX_RECORD || (length as usize) < HEADER {
             return;
         }
-        if !self.peers[id].note_arrival(offset % RING, length) {
+        if !self.peers[id].note_arrival(offset, length) {
             self.fail_peer(id);
             return;
         }
-        let base = offset - offset % RING;
         while let Some(incarnation) = self.peers[id].incarnation
             && let Some((offset, length)) = self.peers[id].next_arrival()
         {
@@ -75,26 +77,21 @@ impl Messenger {
                 self.fail_peer(id);
                 return;
             }
-            let Some(ring) = self.side.layout.ring_offset(u32::try_from(base / RING).unwrap_or(u32::MAX))
-            else {
-                return;
-            };
-            let from = self.side.layout.address(ring + offset);
             self.fetch(WaitingFetch {
-                from,
+                from: self.side.layout.address(area, RING_OFFSET + offset),
                 length,
                 subject: Fetched::Record { peer: id, incarnation, offset },
             });
         }
     }
 
-    /// Processes the arrival of a part of large data in a landing slot.
-    fn landed(&mut self, id: PeerId, slot: u16, address: CardAddr, length: u32) {
-        let Some((operation, part)) = self.landing.get(usize::from(slot)).copied().flatten() else { return };
+    /// Processes the arrival of a part of large data in a landing slot of an area.
+    fn landed(&mut self, id: PeerId, (area, slot): (u32, u16), address: CardAddr, length: u32) {
+        let Some((operation, part)) = self.peers[id].landing.user(slot) else { return };
         let Some(expected) = self.operations.get(operation) else { return };
         let rest = expected.length.saturating_sub(part * CHUNK).min(CHUNK);
-        if expected.peer != id || address != self.side.layout.landing_slot(slot) || u64::from(length) != rest
-        {
+        let is_expected = expected.refused.is_none() && u64::from(length) == rest;
+        if !is_expected || address != self.side.layout.landing_slot(area, slot) {
             return;
         }
         let subject = match expected.registered {
@@ -214,6 +211,7 @@ impl Messenger {
             Kind::LargeRead => self.large_read_arrived(id, header),
             Kind::Answer => self.answered(id, header, data),
             Kind::Atomic => self.atomic_arrived(id, header, data),
+            Kind::Stopped => self.stopped(id, header),
             // Lengths that do not agree: the peer's defect, whose operation does not end.
             Kind::Message | Kind::Write => {}
         }
@@ -235,13 +233,18 @@ impl Messenger {
         match doorbell {
             Doorbell::Credit(units) => self.credited(id, units),
             Doorbell::Chunk(slot) => self.slot_writable(id, slot),
+            Doorbell::Eager(units) => {
+                if !self.peers[id].return_eager(units) {
+                    self.fail_peer(id);
+                }
+            }
             Doorbell::Done(number) => self.peer_done(id, number),
             Doorbell::Refused(number) => {
-                let failure = crate::completion::Failure::KeyRefused { address: self.name(id) };
+                let failure = Failure::KeyRefused { address: self.name(id) };
                 self.peer_refused(id, number, failure);
             }
             Doorbell::Unsupported(number) => {
-                let failure = crate::completion::Failure::NotSupported { address: self.name(id) };
+                let failure = Failure::NotSupported { address: self.name(id) };
                 self.peer_refused(id, number, failure);
             }
         }

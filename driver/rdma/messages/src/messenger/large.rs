@@ -1,6 +1,6 @@
 //! Large data: in parts, to landing slots that the receiving side grants.
 //!
-//! Part `i` goes to slot `i` modulo the number of granted slots, once the receiving side has copied part `i` minus that number. A doorbell
+//! The slots are in the area of the sending side, so a peer can only overwrite its own data. Part `i` goes to slot `i` modulo the number of granted slots, once the receiving side has copied part `i` minus that number. A doorbell
 //! tells the sending side of each copied part.
 
 use super::Messenger;
@@ -10,29 +10,28 @@ use crate::layout::{CHUNK, Doorbell};
 use crate::operation::{Local, Operation, OperationId, Role};
 use crate::peer::{Payload, QueuedRecord};
 use crate::region::RemoteAccess;
-use crate::wire::{Grant, Header};
+use crate::wire::{Grant, Header, Kind};
 use fpga_driver::SharedSlice;
 
 /// Maximum number of landing slots of one operation.
 const MAX_SLOTS: u64 = 4;
 
 impl Messenger {
-    /// Sends the operation's request with a grant of landing slots. If no slot is free, the request waits.
+    /// Sends the operation's request with a grant of landing slots. If none of the peer's slots is free, the request waits.
     pub(super) fn request_data(&mut self, id: OperationId) {
-        if !self.waiting_for_slots.is_empty() || !self.try_request(id) {
-            self.waiting_for_slots.push_back(id);
+        let Some(peer) = self.operations.get(id).map(|operation| operation.peer) else { return };
+        if !self.peers[peer].landing.waiting.is_empty() || !self.try_request(id) {
+            self.peers[peer].landing.waiting.push_back(id);
         }
     }
 
     fn try_request(&mut self, id: OperationId) -> bool {
         let Some(operation) = self.operations.get_mut(id) else { return true };
         let wanted = operation.length.div_ceil(CHUNK).min(MAX_SLOTS);
+        let landing = &mut self.peers[operation.peer].landing;
         let mut grant = Grant::default();
         for part in 0..wanted {
-            let Some(slot) = self.landing_free.pop() else { break };
-            if let Some(slot_user) = self.landing.get_mut(usize::from(slot)) {
-                *slot_user = Some((id, part));
-            }
+            let Some(slot) = landing.take(id, part) else { break };
             grant.push(slot);
         }
         if wanted > 0 && grant.count == 0 {
@@ -52,11 +51,11 @@ impl Messenger {
         true
     }
 
-    /// Sends the waiting requests, as far as slots are free.
-    fn send_waiting_requests(&mut self) {
-        while let Some(id) = self.waiting_for_slots.pop_front() {
+    /// Sends the waiting requests to a peer, as far as slots are free.
+    fn send_waiting_requests(&mut self, peer: PeerId) {
+        while let Some(id) = self.peers[peer].landing.waiting.pop_front() {
             if !self.try_request(id) {
-                self.waiting_for_slots.push_front(id);
+                self.peers[peer].landing.waiting.push_front(id);
                 return;
             }
         }
@@ -68,15 +67,52 @@ impl Messenger {
         {
             return;
         }
-        for slot in operation.grant.as_slice() {
-            if let Some(slot_user) = self.landing.get_mut(usize::from(*slot))
-                && slot_user.is_some_and(|(user, _)| user == id)
-            {
-                *slot_user = None;
-                self.landing_free.push(*slot);
-            }
+        self.peers[operation.peer].landing.release(id);
+        self.send_waiting_requests(operation.peer);
+    }
+
+    /// Refuses an operation of the peer whose region is gone. A side that sends first waits for the parts in flight, and a side that receives
+    /// keeps the landing slots until the peer sends no more parts: they must not reach slots of another operation.
+    pub(super) fn refuse(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        let (peer, number, is_receiving) =
+            (operation.peer, operation.peer_operation, operation.role == Role::Absorb);
+        let failure = Failure::KeyRefused { address: std::sync::Arc::clone(&self.peers[peer].name) };
+        operation.refused = Some(failure);
+        if is_receiving {
+            self.ring(peer, Doorbell::Refused(number));
+        } else {
+            self.end_refused(id);
         }
-        self.send_waiting_requests();
+    }
+
+    /// Ends a refused operation whose parts were sent by this side, once none of them is in flight.
+    pub(super) fn end_refused(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.get(id).filter(|operation| operation.in_flight == 0) else {
+            return;
+        };
+        let Some(failure) = operation.refused.clone() else { return };
+        let (peer, number) = (operation.peer, operation.peer_operation);
+        match operation.role {
+            Role::Serve => self.ring(peer, Doorbell::Refused(number)),
+            Role::Send | Role::Write if operation.grant.count > 0 => {
+                let header = Header { peer_operation: number, ..Header::new(Kind::Stopped) };
+                self.submit(peer, QueuedRecord { header, payload: Payload::None, operation: None });
+            }
+            _ => {}
+        }
+        self.finish(id, Err(failure));
+    }
+
+    /// Processes the end of the parts of an operation that this side has refused.
+    pub(super) fn stopped(&mut self, id: PeerId, header: &Header) {
+        if let Some(number) = self.operations.named(header.peer_operation, id)
+            && let Some(operation) = self.operations.get(number)
+            && operation.role == Role::Absorb
+            && let Some(failure) = operation.refused.clone()
+        {
+            self.finish(number, Err(failure));
+        }
     }
 
     /// Handles a grant of the peer's landing slots for an operation.
@@ -128,16 +164,12 @@ impl Messenger {
     /// Processes a part that was copied to memory of the messenger.
     pub(super) fn part_copied(&mut self, slot: u16, id: OperationId, part: u64, bytes: SharedSlice<'_>) {
         let Some(operation) = self.operations.get(id) else { return };
-        let peer = operation.peer;
+        if operation.refused.is_some() {
+            return;
+        }
         let local = operation.local;
         if !self.scatter_local(&local, part * CHUNK, bytes) {
-            let number = operation.peer_operation;
-            let role = operation.role;
-            if role == Role::Absorb {
-                self.ring(peer, Doorbell::Refused(number));
-            }
-            let failure = Failure::KeyRefused { address: self.name(peer) };
-            self.finish(id, Err(failure));
+            self.refuse(id);
             return;
         }
         self.part_arrived(slot, id, part);
@@ -151,9 +183,7 @@ impl Messenger {
         operation.arrived += CHUNK.min(operation.length.saturating_sub(part * CHUNK));
         let is_complete = operation.arrived >= operation.length;
         let has_next = (part + count) * CHUNK < operation.length;
-        if let Some(slot_user) = self.landing.get_mut(usize::from(slot)) {
-            *slot_user = Some((id, part + count));
-        }
+        self.peers[peer].landing.expect(slot, id, part + count);
         if has_next {
             self.ring(peer, Doorbell::Chunk(slot));
         }
@@ -177,6 +207,7 @@ impl Messenger {
                 });
                 true
             }
+            Local::Kept => false,
             Local::Region { key, address } => {
                 let access = RemoteAccess { read: false, write: true };
                 let address = address.wrapping_add(offset);

@@ -3,10 +3,10 @@
 use super::{Messenger, PostError};
 use crate::address::PeerId;
 use crate::completion::{Completion, CompletionKind, Failure};
-use crate::layout::{Doorbell, MAX_EAGER};
+use crate::layout::{Doorbell, MAX_EAGER, MAX_OPERATIONS};
 use crate::matching::{Matched, Posted, Unexpected};
 use crate::operation::{Local, Operation, Role};
-use crate::peer::{Payload, QueuedRecord};
+use crate::peer::{Payload, QueuedRecord, eager_units};
 use crate::request::{CompleteWhen, Peek, ReceiveRequest, SendRequest};
 use crate::wire::{Header, Kind};
 use fpga_driver::SharedSlice;
@@ -168,6 +168,7 @@ impl Messenger {
 
     /// Delivers a queued message to a receive.
     fn deliver(&mut self, mut message: Unexpected, matched: &Matched) {
+        self.unkeep(&message);
         let (peer, header) = (message.peer, message.header);
         if header.kind == Kind::LargeMessage {
             self.accept(peer, &header, matched);
@@ -179,6 +180,7 @@ impl Messenger {
 
     /// Drops a message, and completes the operation of its sender.
     fn discard(&mut self, message: Unexpected) {
+        self.unkeep(&message);
         if message.header.kind == Kind::LargeMessage {
             let header =
                 Header { operation: 0, peer_operation: message.header.operation, ..Header::new(Kind::Grant) };
@@ -218,20 +220,62 @@ impl Messenger {
 
     /// Processes a message.
     pub(super) fn message(&mut self, peer: PeerId, header: &Header, data: SharedSlice<'_>) {
+        let units = eager_units(header.length);
+        let limit = self.eager_limit;
+        if !self.peers[peer].note_eager(units, limit) {
+            self.fail_peer(peer);
+            return;
+        }
         match self.matching.arrived(peer, header) {
-            Some(matched) => self.take_message(peer, header, &matched, data),
-            None => self.matching.keep(peer, *header, data.len(), |into| {
-                let _ = data.read(0, into);
-            }),
+            Some(matched) => {
+                self.free_eager(peer, units);
+                self.take_message(peer, header, &matched, data);
+            }
+            None => {
+                let session = self.peers[peer].ended;
+                self.matching.keep(peer, session, *header, data.len(), |into| {
+                    let _ = data.read(0, into);
+                });
+            }
+        }
+    }
+
+    /// Returns the credit of a message that has matched a receive, or was dropped.
+    fn free_eager(&mut self, peer: PeerId, units: u32) {
+        let limit = self.eager_limit;
+        if let Some(units) = self.peers[peer].free_eager(units, limit) {
+            self.ring(peer, Doorbell::Eager(units));
+        }
+    }
+
+    /// Notes that a queued message of the current session is no longer kept.
+    fn unkeep(&mut self, message: &Unexpected) {
+        let peer = &mut self.peers[message.peer];
+        if message.session != peer.ended {
+            return;
+        }
+        if message.header.kind == Kind::LargeMessage {
+            peer.announced = peer.announced.saturating_sub(1);
+        } else {
+            self.free_eager(message.peer, eager_units(message.header.length));
         }
     }
 
     /// Processes the announcement of a large message.
     pub(super) fn large_message(&mut self, peer: PeerId, header: &Header) {
-        match self.matching.arrived(peer, header) {
-            Some(matched) => self.accept(peer, header, &matched),
-            None => self.matching.keep(peer, *header, 0, |_| {}),
+        if let Some(matched) = self.matching.arrived(peer, header) {
+            self.accept(peer, header, &matched);
+            return;
         }
+        let state = &mut self.peers[peer];
+        // Each is an operation of the peer.
+        if state.announced == MAX_OPERATIONS {
+            self.fail_peer(peer);
+            return;
+        }
+        state.announced += 1;
+        let session = state.ended;
+        self.matching.keep(peer, session, *header, 0, |_| {});
     }
 
     /// Requests the data of a large message.
@@ -295,9 +339,15 @@ impl Messenger {
     /// Processes the doorbell of a peer that has refused an operation.
     pub(super) fn peer_refused(&mut self, id: PeerId, number: u32, failure: Failure) {
         if let Some(number) = self.operations.named(number, id)
-            && self.operations.get(number).is_some_and(|operation| operation.role.is_own())
+            && let Some(operation) = self.operations.get_mut(number)
+            && operation.role.is_own()
         {
-            self.finish(number, Err(failure));
+            if matches!(operation.role, Role::Send | Role::Write) {
+                operation.refused = Some(failure);
+                self.end_refused(number);
+            } else {
+                self.finish(number, Err(failure));
+            }
         }
     }
 }

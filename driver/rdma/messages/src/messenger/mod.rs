@@ -23,7 +23,7 @@ use crate::card::CardSide;
 use crate::completion::{Completion, CompletionKind, Failure};
 use crate::error::{MessengerError, card_error};
 use crate::inbound::Inbound;
-use crate::layout::{HELLO_KEY, LANDING_SLOTS, MAX_EAGER};
+use crate::layout::{EAGER_UNIT, HELLO_KEY, MAX_EAGER};
 use crate::matching::{Matched, Matching};
 use crate::operation::{Local, Operation, OperationId, Operations, Role};
 use crate::options::MessengerOptions;
@@ -33,7 +33,7 @@ use crate::request::{AtomicUnit, CompleteWhen, HostMemory};
 use crate::staging::Staging;
 use crate::wire::Header;
 use fpga_driver::NodeId;
-use fpga_rdma::{RemoteRegion, SendTicket};
+use fpga_rdma::SendTicket;
 use outgoing::{InFlight, Loading};
 use std::collections::{HashMap, VecDeque};
 #[cfg(feature = "sim")]
@@ -91,24 +91,17 @@ pub struct Messenger {
     atomics: Arc<dyn AtomicUnit>,
     regions: Arc<Regions>,
     side: CardSide,
-    /// Region of card memory that peers may write.
-    region: RemoteRegion,
     staging: Staging,
     loading: VecDeque<Loading>,
     in_flight: HashMap<SendTicket, InFlight>,
     inbound: Inbound,
     peers: Peers,
     by_node: HashMap<NodeId, PeerId>,
-    /// Peers that own the rings of this side, by ring.
-    rings: Vec<PeerId>,
+    /// Peers that own the areas of this side, by area.
+    areas: Vec<PeerId>,
     /// Peers for which records or doorbells wait.
     peers_to_flush: VecDeque<PeerId>,
     operations: Operations,
-    /// Landing slots in use: the operation, and the number of the next part.
-    landing: Vec<Option<(OperationId, u64)>>,
-    landing_free: Vec<u16>,
-    /// Operations that wait for landing slots.
-    waiting_for_slots: VecDeque<OperationId>,
     /// Operations with parts to send.
     sending_parts: VecDeque<OperationId>,
     matching: Matching,
@@ -118,6 +111,8 @@ pub struct Messenger {
     completions: VecDeque<Completion>,
     failed: Option<Failure>,
     give_up: Duration,
+    /// Credit of each peer for messages that match no receive, in units of [`EAGER_UNIT`].
+    eager_limit: u32,
     reports_access: bool,
     now: Duration,
     /// Time of the last work.
@@ -160,29 +155,25 @@ impl Messenger {
         regions: Arc<Regions>,
     ) -> Result<Self, MessengerError> {
         let mut side = CardSide::open(options)?;
-        let (hello, all) = (side.layout.hello(), side.layout.region());
-        let region = side.endpoint.open_region(NodeId::ANY, all).map_err(card_error)?.remote;
+        let hello = side.layout.hello();
         side.endpoint.open_region_with_key(NodeId::ANY, hello, HELLO_KEY).map_err(card_error)?;
         let now = side.endpoint.now();
-        let random = u64::from(region.node.get()) ^ region.key | 1;
+        let random =
+            u64::from(side.endpoint.node().get()) << 32 | u64::from(side.endpoint.incarnation().get()) | 1;
         Ok(Self {
             memory,
             atomics,
             regions,
             side,
-            region,
             staging: Staging::new(),
             loading: VecDeque::new(),
             in_flight: HashMap::new(),
             inbound: Inbound::default(),
             peers: Peers::default(),
             by_node: HashMap::new(),
-            rings: Vec::new(),
+            areas: Vec::new(),
             peers_to_flush: VecDeque::new(),
             operations: Operations::default(),
-            landing: vec![None; LANDING_SLOTS.into()],
-            landing_free: (0..LANDING_SLOTS).rev().collect(),
-            waiting_for_slots: VecDeque::new(),
             sending_parts: VecDeque::new(),
             matching: Matching::default(),
             postponed: VecDeque::new(),
@@ -190,6 +181,7 @@ impl Messenger {
             completions: VecDeque::new(),
             failed: None,
             give_up: options.give_up,
+            eager_limit: u32::try_from(options.unexpected / EAGER_UNIT).unwrap_or(u32::MAX),
             reports_access: options.reports_access,
             now,
             last_work: now,
@@ -332,6 +324,13 @@ impl Messenger {
         self.side.endpoint.packets().ok()
     }
 
+    /// Returns the number of messages that have arrived and match no receive, and the bytes of those that are kept with their data. With the 256 bytes
+    /// that each of these counts besides its data, the bytes of one peer do not exceed [`MessengerOptions::unexpected`].
+    #[must_use]
+    pub fn unexpected(&self) -> (usize, u64) {
+        self.matching.unexpected()
+    }
+
     /// Returns the oldest completion that has not been taken.
     #[must_use]
     pub fn next_completion(&mut self) -> Option<Completion> {
@@ -438,6 +437,7 @@ impl Messenger {
         let (address, key) = match &operation.local {
             Local::Host(ranges) => (ranges.as_slice().first().map_or(0, |range| range.address), None),
             Local::Region { key, .. } => (0, Some(*key)),
+            Local::Kept => (0, None),
         };
         let source = is_arrival.then_some(operation.peer);
         let ended = operation.buffer.map(|buffer| self.matching.buffers.ended(buffer)).unwrap_or_default();

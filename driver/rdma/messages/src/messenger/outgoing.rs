@@ -3,14 +3,13 @@
 use super::Messenger;
 use crate::address::PeerId;
 use crate::card::TRANSFERS;
-use crate::completion::Failure;
 use crate::layout::{CHUNK, Doorbell, MAX_OPERATIONS, RING, UNIT};
 use crate::operation::{Local, OperationId, Role};
-use crate::peer::{Payload, QueuedRecord};
+use crate::peer::{Payload, QueuedRecord, eager_units};
 use crate::region::RemoteAccess;
 use crate::request::{CompleteWhen, HostMemory, HostRanges};
 use crate::staging::StagingSlot;
-use crate::wire::HEADER;
+use crate::wire::{HEADER, Kind};
 use fpga_driver::{MemoryHandle, SharedMemory, SharedSlice, Ticket};
 use fpga_rdma::{RemoteRegion, SendCompletion, SendOptions};
 
@@ -69,6 +68,27 @@ fn gather(memory: &dyn HostMemory, from: &HostRanges, skip: u64, length: u64, to
     });
 }
 
+/// Returns a buffer of `length` zeros, from `spare` if it has one.
+fn buffer(spare: &mut Vec<Vec<u8>>, length: u64) -> Vec<u8> {
+    let mut bytes = spare.pop().unwrap_or_default();
+    bytes.clear();
+    bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+    bytes
+}
+
+/// Returns a copy of the application's memory, in a buffer of `spare` if it has one.
+fn copy(memory: &dyn HostMemory, ranges: &HostRanges, spare: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    let mut bytes = buffer(spare, ranges.length());
+    ranges.parts(0, ranges.length(), |address, position, part| {
+        let (start, end) =
+            (usize::try_from(position).unwrap_or(0), usize::try_from(position + part).unwrap_or(0));
+        if let Some(place) = bytes.get_mut(start..end) {
+            memory.read(address, SharedSlice::from_mut(place));
+        }
+    });
+    bytes
+}
+
 /// Returns a part of shared memory.
 pub(super) fn slice(memory: &SharedMemory, at: u64, length: u64) -> Option<SharedSlice<'_>> {
     memory.view().slice(usize::try_from(at).ok()?, usize::try_from(length).ok()?).ok()
@@ -93,14 +113,7 @@ impl Messenger {
         });
         if is_injected && let Payload::Host(ranges) = &record.payload {
             let ranges = *ranges;
-            let mut bytes = self.buffer(ranges.length());
-            ranges.parts(0, ranges.length(), |address, position, part| {
-                let (start, end) =
-                    (usize::try_from(position).unwrap_or(0), usize::try_from(position + part).unwrap_or(0));
-                if let Some(place) = bytes.get_mut(start..end) {
-                    self.memory.read(address, SharedSlice::from_mut(place));
-                }
-            });
+            let bytes = copy(&*self.memory, &ranges, &mut self.spare);
             record.payload = Payload::Bytes(bytes);
         }
         self.connect(id);
@@ -115,18 +128,20 @@ impl Messenger {
 
     /// Returns a buffer of `length` zeros. Reuses a kept one if there is one.
     pub(super) fn buffer(&mut self, length: u64) -> Vec<u8> {
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        bytes.clear();
-        bytes.resize(usize::try_from(length).unwrap_or(0), 0);
-        bytes
+        buffer(&mut self.spare, length)
     }
 
     /// Keeps the buffer of a payload for reuse.
     pub(super) fn recycle(&mut self, payload: &mut Payload) {
-        if let Payload::Bytes(bytes) = payload
-            && self.spare.len() < MAX_SPARE
-        {
-            self.spare.push(std::mem::take(bytes));
+        if let Payload::Bytes(bytes) = payload {
+            self.recycle_bytes(std::mem::take(bytes));
+        }
+    }
+
+    /// Keeps a buffer for reuse.
+    pub(super) fn recycle_bytes(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() > 0 && self.spare.len() < MAX_SPARE {
+            self.spare.push(bytes);
         }
     }
 
@@ -146,15 +161,22 @@ impl Messenger {
         if !self.has_room() {
             return false;
         }
-        let peer = &mut self.peers[id];
-        let Some(remote) = peer.open_remote() else { return false };
-        let payload = record.payload.length();
+        let Some(remote) = self.peers[id].open_remote() else { return false };
+        let mut payload = record.payload.length();
+        let is_message = record.header.kind == Kind::Message;
+        let mut units = if is_message { eager_units(payload) } else { 0 };
+        if units > 0 && !self.peers[id].has_eager(units) {
+            self.announce(record);
+            (payload, units) = (0, 0);
+        }
         let length = HEADER as u64 + payload;
         let Some(slot) = self.staging.take(length) else { return false };
+        let peer = &mut self.peers[id];
         let Some(offset) = peer.reserve(length) else {
             self.staging.release(slot);
             return false;
         };
+        peer.use_eager(units);
         record.header.credit = peer.take_credit();
         self.stage(slot.offset, &record.header.encode());
         let body = slot.offset + HEADER as u64;
@@ -166,6 +188,25 @@ impl Messenger {
         self.recycle(&mut record.payload);
         self.load(slot, None, id, (remote.region, offset, length), Purpose::Data(record.operation));
         true
+    }
+
+    /// Makes a message that the peer may not be able to keep a large one: its data follows when it has matched a receive.
+    fn announce(&mut self, record: &mut QueuedRecord) {
+        record.header.kind = Kind::LargeMessage;
+        let payload = std::mem::replace(&mut record.payload, Payload::None);
+        let Some(operation) = record.operation.and_then(|operation| self.operations.get_mut(operation))
+        else {
+            return;
+        };
+        (operation.sent, operation.is_granted) = (0, false);
+        match payload {
+            Payload::Bytes(bytes) => (operation.local, operation.kept) = (Local::Kept, bytes),
+            Payload::Host(ranges) if operation.complete == CompleteWhen::Injected => {
+                (operation.local, operation.kept) =
+                    (Local::Kept, copy(&*self.memory, &ranges, &mut self.spare));
+            }
+            Payload::Host(_) | Payload::None => {}
+        }
     }
 
     /// Writes `bytes` to a staging slot, which is long enough for them.
@@ -373,6 +414,10 @@ impl Messenger {
     /// Ends an operation of this side if it is complete.
     pub(super) fn end_sending(&mut self, id: OperationId) {
         let Some(operation) = self.operations.get(id) else { return };
+        if operation.refused.is_some() {
+            self.end_refused(id);
+            return;
+        }
         let is_sent = operation.in_flight == 0 && operation.sent == operation.length && operation.is_granted;
         let is_over = match operation.role {
             Role::Send if operation.complete == CompleteWhen::Delivered => is_sent && operation.is_done,
@@ -393,8 +438,10 @@ impl Messenger {
             while self.send_part(id) {
                 count += 1;
             }
-            let is_incomplete =
-                self.operations.get(id).is_some_and(|operation| operation.sent < operation.length);
+            let is_incomplete = self
+                .operations
+                .get(id)
+                .is_some_and(|operation| operation.sent < operation.length && operation.refused.is_none());
             if is_incomplete {
                 self.sending_parts.push_back(id);
             }
@@ -407,7 +454,8 @@ impl Messenger {
         if !self.has_room() {
             return false;
         }
-        let Some(operation) = self.operations.get(id) else { return false };
+        let operation = self.operations.get(id).filter(|operation| operation.refused.is_none());
+        let Some(operation) = operation else { return false };
         let (peer, offset) = (operation.peer, operation.sent);
         let length = CHUNK.min(operation.length - offset);
         let count = u64::from(operation.grant.count);
@@ -423,9 +471,9 @@ impl Messenger {
         let Some(remote) = self.peers[peer].open_remote() else { return false };
         let Some(slot) = self.staging.take(length) else { return false };
         let from = registered.and_then(|memory| memory.position(offset));
-        if from.is_none() && !self.gather_local(&local, offset, length, slot) {
+        if from.is_none() && !self.gather_local(id, &local, offset, length, slot) {
             self.staging.release(slot);
-            self.refuse_serving(id);
+            self.refuse(id);
             return false;
         }
         if let Some(operation) = self.operations.get_mut(id) {
@@ -442,10 +490,23 @@ impl Messenger {
     }
 
     /// Copies a part of the operation's data to a staging slot. Returns `false` if its region is gone.
-    fn gather_local(&self, local: &Local, offset: u64, length: u64, slot: StagingSlot) -> bool {
+    fn gather_local(
+        &self,
+        id: OperationId,
+        local: &Local,
+        offset: u64,
+        length: u64,
+        slot: StagingSlot,
+    ) -> bool {
         match local {
             Local::Host(ranges) => {
                 gather(&*self.memory, ranges, offset, length, &self.side.staging, slot.offset);
+                true
+            }
+            Local::Kept => {
+                let kept = self.operations.get(id).map(|operation| operation.kept.as_slice());
+                let part = usize::try_from(offset).ok().and_then(|start| kept?.get(start..));
+                self.stage(slot.offset, part.unwrap_or_default());
                 true
             }
             Local::Region { key, address } => {
@@ -457,16 +518,6 @@ impl Messenger {
                 });
                 copied.is_some()
             }
-        }
-    }
-
-    /// Refuses a read whose region was deregistered during the read.
-    fn refuse_serving(&mut self, id: OperationId) {
-        if let Some(operation) = self.operations.get(id) {
-            let (peer, number) = (operation.peer, operation.peer_operation);
-            self.ring(peer, Doorbell::Refused(number));
-            let failure = Failure::KeyRefused { address: self.name(peer) };
-            self.finish(id, Err(failure));
         }
     }
 }

@@ -4,12 +4,15 @@ use super::Messenger;
 use crate::address::{Address, PeerId};
 use crate::completion::{Completion, CompletionKind, Failure};
 use crate::hello::Hello;
-use crate::layout::{CHUNK, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_SLOTS, Layout, MAX_RECORD, RING};
+use crate::layout::{
+    CHUNK, DOORBELL_BYTES, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_SLOTS, LANDING_OFFSET, Layout, MAX_RECORD,
+    RING, RING_OFFSET,
+};
 use crate::matching::Posted;
 use crate::peer::{Remote, Session};
 use crate::request::ReceiveRequest;
 use fpga_driver::{CardAddr, CardRange, Incarnation, NodeId};
-use fpga_rdma::RemoteRegion;
+use fpga_rdma::{EndpointError, RemoteRegion};
 #[cfg(feature = "sim")]
 use fpga_sim::link::Neighbours;
 use std::sync::Arc;
@@ -50,42 +53,49 @@ impl Messenger {
         if now < next || peer.in_flight > 0 {
             return;
         }
-        if self.grant_ring(id, false) {
-            let interval = (HELLO_INTERVAL * (1 << tries.min(6))).min(MAX_HELLO_INTERVAL);
-            self.peers[id].session = Session::Connecting { since, next: now + interval, tries: tries + 1 };
+        match self.grant_area(id, false) {
+            Ok(false) => {}
+            Ok(true) => {
+                let interval = (HELLO_INTERVAL * (1 << tries.min(6))).min(MAX_HELLO_INTERVAL);
+                self.peers[id].session =
+                    Session::Connecting { since, next: now + interval, tries: tries + 1 };
+            }
+            Err(failure) => self.fail_peer_with(id, &failure),
         }
     }
 
-    /// Sends a hello, which grants the peer a ring. Returns `false` if it could not be sent now.
-    fn grant_ring(&mut self, id: PeerId, is_answer: bool) -> bool {
-        let Some(ring) = self.ring_of(id) else { return false };
-        let Some(offset) = self.side.layout.ring_offset(ring) else { return false };
+    /// Sends a hello, which grants the peer its area. Returns `false` if it could not be sent now.
+    fn grant_area(&mut self, id: PeerId, is_answer: bool) -> Result<bool, Failure> {
+        let area = self.window_of(id)?;
         let node = self.peers[id].node;
+        let short = |number: u64| u32::try_from(number).unwrap_or(0);
         let hello = Hello {
             is_answer,
-            address: self.region.address.get(),
-            length: self.region.length,
-            key: self.region.key,
-            ring: offset,
-            landing: Layout::landing_offset(),
-            ring_length: u32::try_from(RING).unwrap_or(0),
-            chunk: u32::try_from(CHUNK).unwrap_or(0),
+            address: area.address.get(),
+            length: short(area.length),
+            key: area.key,
+            slots: self.side.layout.hello().start.get(),
+            ring: short(RING_OFFSET),
+            landing: short(LANDING_OFFSET),
+            ring_length: short(RING),
+            chunk: short(CHUNK),
+            eager: self.eager_limit,
         };
-        let Some(target) = self.hello_slots(id) else { return false };
+        let Some(target) = self.hello_slots(id) else { return Ok(false) };
         let target = RemoteRegion { node, address: target.start, length: target.length, key: HELLO_KEY };
         // A random slot: if two peers use one slot at the same time, one hello has no answer and is repeated.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let sender = (self.region.node, self.side.endpoint.incarnation());
-        self.send_hello(id, &hello.encode(sender), target, self.random % HELLO_SLOTS * HELLO_BYTES)
+        let sender = (self.side.endpoint.node(), self.side.endpoint.incarnation());
+        Ok(self.send_hello(id, &hello.encode(sender), target, self.random % HELLO_SLOTS * HELLO_BYTES))
     }
 
     /// Returns the range of a peer's hello slots.
     fn hello_slots(&self, id: PeerId) -> Option<CardRange> {
         let peer = &self.peers[id];
         if let Some(remote) = &peer.remote {
-            return Layout::hello_before(remote.region.address);
+            return Some(remote.hello);
         }
         match peer.address {
             Some(Address::Node(_)) => Layout::hello_of(CardAddr::new(0)),
@@ -97,28 +107,42 @@ impl Messenger {
         }
     }
 
-    /// Returns the number of a peer's ring in this region; allocates one if it has none.
-    fn ring_of(&mut self, id: PeerId) -> Option<u32> {
-        let peer = &mut self.peers[id];
-        if let Some(ring) = peer.ring {
-            return Some(ring);
+    /// Returns the area that a peer may write in this session, with its key. Opens a memory window for it if there is none.
+    fn window_of(&mut self, id: PeerId) -> Result<RemoteRegion, Failure> {
+        if let Some(window) = &self.peers[id].window {
+            return Ok(window.remote);
         }
-        let ring = u32::try_from(self.rings.len()).ok()?;
-        self.side.layout.ring_offset(ring)?;
-        peer.ring = Some(ring);
-        self.rings.push(id);
-        Some(ring)
+        let address = self.name(id);
+        let too_many = |peers: usize| Failure::TooManyPeers { address, peers };
+        let known = self.peers[id].area;
+        let number = known.or_else(|| u32::try_from(self.areas.len()).ok());
+        let range = number.and_then(|number| self.side.layout.area(number));
+        let (Some(number), Some(range)) = (number, range) else { return Err(too_many(self.areas.len())) };
+        let window = self.side.endpoint.open_region(self.peers[id].node, range);
+        let window = window.map_err(|error| match error.kind {
+            // One window is that of the hello slots.
+            EndpointError::RegionsFull { capacity } => too_many(capacity.saturating_sub(1)),
+            _ => Failure::Card { text: error.to_string().into() },
+        })?;
+        let remote = window.remote;
+        let peer = &mut self.peers[id];
+        peer.window = Some(window);
+        if known.is_none() {
+            peer.area = Some(number);
+            self.areas.push(id);
+        }
+        Ok(remote)
     }
 
     /// Processes a hello.
     pub(super) fn handle_hello(&mut self, node: NodeId, incarnation: Incarnation, hello: &Hello) {
-        let has_doorbells = hello.length >= Layout::landing_offset();
+        let has_doorbells = u64::from(hello.length) >= DOORBELL_BYTES;
         if u64::from(hello.chunk) != CHUNK || u64::from(hello.ring_length) < MAX_RECORD || !has_doorbells {
             return;
         }
-        // Without space for its ring, a new node cannot be answered.
-        let next_ring = u32::try_from(self.rings.len()).unwrap_or(u32::MAX);
-        if !self.by_node.contains_key(&node) && self.side.layout.ring_offset(next_ring).is_none() {
+        // Without space for its area, a new node cannot be answered.
+        let next_area = u32::try_from(self.areas.len()).unwrap_or(u32::MAX);
+        if !self.by_node.contains_key(&node) && self.side.layout.area(next_area).is_none() {
             return;
         }
         let id = self.peer_of(node);
@@ -138,11 +162,17 @@ impl Messenger {
             let region = RemoteRegion {
                 node,
                 address: CardAddr::new(hello.address),
-                length: hello.length,
+                length: hello.length.into(),
                 key: hello.key,
             };
-            let ring_length = hello.ring_length.into();
-            peer.remote = Some(Remote { region, ring: hello.ring, landing: hello.landing, ring_length });
+            peer.granted(Remote {
+                region,
+                hello: CardRange::new(CardAddr::new(hello.slots), HELLO_SLOTS * HELLO_BYTES),
+                ring: hello.ring.into(),
+                landing: hello.landing.into(),
+                ring_length: hello.ring_length.into(),
+                eager: hello.eager,
+            });
             peer.last_arrival = self.now;
             #[cfg(feature = "sim")]
             {
@@ -152,8 +182,14 @@ impl Messenger {
         peer.session = Session::Open;
         let held = std::mem::take(&mut peer.held);
         if !hello.is_answer {
-            // If the answer cannot be sent, the peer repeats its hello.
-            self.grant_ring(id, true);
+            match self.grant_area(id, true) {
+                // If the answer cannot be sent, the peer repeats its hello.
+                Ok(_) => {}
+                Err(failure) => {
+                    self.fail_peer_with(id, &failure);
+                    return;
+                }
+            }
         }
         self.list(id);
         for notification in held.iter().filter(|notification| notification.incarnation == incarnation) {
@@ -217,13 +253,17 @@ impl Messenger {
 
     /// Ends the session of a peer that does not answer, or violates the protocol.
     pub(super) fn fail_peer(&mut self, id: PeerId) {
+        let failure = Failure::Unreachable { address: self.name(id) };
+        self.fail_peer_with(id, &failure);
+    }
+
+    fn fail_peer_with(&mut self, id: PeerId, failure: &Failure) {
         let peer = &self.peers[id];
         if matches!(peer.session, Session::Failed { .. }) {
             return;
         }
         let failed_incarnation = peer.incarnation.or(peer.failed_incarnation);
-        let failure = Failure::Unreachable { address: Arc::clone(&peer.name) };
-        self.end_session(id, &failure);
+        self.end_session(id, failure);
         let peer = &mut self.peers[id];
         peer.session = Session::Failed { since: self.now };
         peer.failed_incarnation = failed_incarnation;
@@ -231,7 +271,11 @@ impl Messenger {
 
     /// Ends a session and all operations of it.
     fn end_session(&mut self, id: PeerId, failure: &Failure) {
-        self.peers[id].reset();
+        if let Some(window) = self.peers[id].reset()
+            && let Err(error) = self.side.endpoint.close_region(&window)
+        {
+            self.fail_card(&error.to_string());
+        }
         self.peers[id].session = Session::New;
         for operation in self.operations.of_peer(Some(id)) {
             self.finish(operation, Err(failure.clone()));
