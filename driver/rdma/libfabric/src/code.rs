@@ -15,6 +15,7 @@ impl From<&Failure> for Code {
             Failure::Restarted { .. } => ECONNRESET,
             Failure::KeyRefused { .. } => EKEYREJECTED,
             Failure::NotSupported { .. } => EOPNOTSUPP,
+            Failure::TooManyPeers { .. } => ENOMEM,
             Failure::Card { .. } => EIO,
             _ => EOTHER,
         }
@@ -42,6 +43,7 @@ pub(crate) fn c_text(number: c_int) -> &'static CStr {
         ECONNRESET => c"the peer was started again",
         EKEYREJECTED => c"the peer has no registered memory with this key, range and permission",
         EOPNOTSUPP => c"the peer does not support the operation",
+        ENOMEM => c"the card has no memory or memory window for a further peer",
         EIO => c"the card has failed",
         _ => c"unknown error",
     }

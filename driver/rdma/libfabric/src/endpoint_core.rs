@@ -456,8 +456,13 @@ impl State {
 
 /// Logs a failure of the card or of a peer, once for all operations that it ends: programs show at most the error number.
 fn report(failure: &Failure, reported: &mut Option<Failure>) {
-    let is_lasting =
-        matches!(failure, Failure::Card { .. } | Failure::Unreachable { .. } | Failure::Restarted { .. });
+    let is_lasting = matches!(
+        failure,
+        Failure::Card { .. }
+            | Failure::Unreachable { .. }
+            | Failure::Restarted { .. }
+            | Failure::TooManyPeers { .. }
+    );
     if is_lasting && reported.as_ref() != Some(failure) {
         log::warn(format_args!("{failure}"));
         *reported = Some(failure.clone());

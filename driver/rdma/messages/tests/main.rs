@@ -7,6 +7,7 @@ mod allocations;
 mod bed;
 mod direct;
 mod failures;
+mod hostile;
 mod messages;
 mod random;
 mod served;
