@@ -145,7 +145,7 @@ const CHUNK: u64 = 128 << 10;
 const MAX_RECORD: u64 = 16 << 10;
 /// Card memory of the fuzzed peer from which it sends.
 const SOURCE: CardAddr = CardAddr::new(32 << 20);
-/// Its hello slots, and its region, which begins where they end: a messenger answers there.
+/// Its hello slots and its area.
 const SLOTS: CardRange = CardRange::new(CardAddr::new((64 << 20) - 4096), 4096);
 const OFFERED: CardRange = CardRange::new(CardAddr::new(64 << 20), 8 << 20);
 

@@ -55,17 +55,27 @@ fn checksum(bytes: &[u8], endpoint: &Endpoint) -> u64 {
     all.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Hello with these words: address, length, key, ring, landing.
-fn hello(words: [u64; 5], ring_length: u32, chunk: u32, endpoint: &Endpoint) -> Vec<u8> {
-    let mut bytes = b"FPMS\x02\0\0\0".to_vec();
-    words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
-    bytes.extend(ring_length.to_le_bytes());
-    bytes.extend(chunk.to_le_bytes());
+/// Fields of a hello.
+#[derive(Clone, Copy)]
+struct Fields {
+    /// Address of the area, key, address of the hello slots.
+    long: [u64; 3],
+    /// Length, ring, landing slots, bytes of the ring and of a landing slot, credit for messages without receive.
+    short: [u32; 6],
+}
+
+fn hello(fields: Fields, endpoint: &Endpoint) -> Vec<u8> {
+    let mut bytes = b"FPMS\x03\0\0\0".to_vec();
+    fields.long.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    fields.short.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     bytes.extend(checksum(&bytes, endpoint).to_le_bytes());
     bytes
 }
 
-const USUAL: [u64; 5] = [OFFERED.start.get(), OFFERED.length, 0, 4 << 20, 256 << 10];
+const USUAL: Fields = Fields {
+    long: [OFFERED.start.get(), 0, SLOTS.start.get()],
+    short: [OFFERED.length as u32, 4 << 20, 256 << 10, 256 << 10, 128 << 10, 16_384],
+};
 
 /// Plays an input: the peer begins a session, does what the input says, and breaks the protocol at the end, so that the session ends.
 pub(super) fn play(world: &mut World, input: &[u8]) {
@@ -77,9 +87,9 @@ pub(super) fn play(world: &mut World, input: &[u8]) {
     let granted = Granted { region: none, ring: 0, landing: 0 };
     let (waiting, claimed) = Default::default();
     let mut peer = Peer { world, endpoint, granted, at: 0, sent: 0, waiting, claimed };
-    let mut words = USUAL;
-    words[2] = key;
-    let greeting = hello(words, 256 << 10, 128 << 10, &peer.endpoint);
+    let mut fields = USUAL;
+    fields.long[1] = key;
+    let greeting = hello(fields, &peer.endpoint);
     peer.transfer(&slots, 0, &greeting, 64);
     let begun = Instant::now();
     while peer.granted.region.length == 0 {
@@ -88,7 +98,7 @@ pub(super) fn play(world: &mut World, input: &[u8]) {
     }
     let mut input = Input(input);
     while !input.0.is_empty() {
-        peer.act(&mut input, &slots, words);
+        peer.act(&mut input, &slots, fields);
     }
     peer.end();
 }
@@ -122,13 +132,14 @@ impl Peer<'_> {
                 let mut bytes = [0; 64];
                 self.world.network.with_card(0, |card| card.peek(arrived.address, &mut bytes).expect("memory"));
                 let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+                let short = |at: usize| word(at) & 0xffff_ffff;
                 let region = RemoteRegion {
                     node: arrived.node,
                     address: CardAddr::new(word(8)),
-                    length: word(16),
-                    key: word(24),
+                    length: short(32),
+                    key: word(16),
                 };
-                self.granted = Granted { region, ring: word(32), landing: word(40) };
+                self.granted = Granted { region, ring: short(36), landing: short(40) };
             }
         }
         for done in self.world.victim.done.drain(..) {
@@ -149,7 +160,7 @@ impl Peer<'_> {
         self.sent = 0;
     }
 
-    fn act(&mut self, input: &mut Input<'_>, slots: &RemoteRegion, words: [u64; 5]) {
+    fn act(&mut self, input: &mut Input<'_>, slots: &RemoteRegion, fields: Fields) {
         let Granted { region, ring, landing } = self.granted;
         match input.byte() % 8 {
             0..=2 => self.record(input),
@@ -158,7 +169,8 @@ impl Peer<'_> {
                 let area = input.byte();
                 let offset = match area % 4 {
                     0 => input.number(4096),
-                    1 => input.number(64).wrapping_add(8 << 10),
+                    1 if area & 32 == 0 => input.number(8).wrapping_add(8 << 10),
+                    1 => input.number(4096).wrapping_add(12 << 10),
                     kind => input.number(16).wrapping_add((16 << 10) + ((kind - 2) * 2 + (area >> 4) % 3) * 65536),
                 };
                 let length = if area & 8 == 0 { 1 } else { 1 + input.byte() * 16 };
@@ -166,7 +178,7 @@ impl Peer<'_> {
             }
             // A landing slot.
             4 => {
-                let (slot, length) = (input.byte() % 66, input.number(CHUNK).min(2 * CHUNK));
+                let (slot, length) = (input.byte() % 10, input.number(CHUNK).min(2 * CHUNK));
                 self.transfer(&region, landing + slot * CHUNK + input.byte() % 2 * 64, &[slot as u8; 64], length);
             }
             // Any place of the ring.
@@ -176,15 +188,14 @@ impl Peer<'_> {
             }
             6 if input.byte() & 1 == 0 => self.settle(),
             6 => {
-                let mut changed = words;
+                let mut changed = fields;
                 let at = input.byte() as usize;
-                if let Some(word) = changed.get_mut(at % 6) {
+                if let Some(word) = changed.long.get_mut(at % 8) {
                     *word = input.number(*word);
+                } else if let Some(word) = changed.short.get_mut((at >> 3 & 3) + at % 8 - 3) {
+                    *word = input.number((*word).into()) as u32;
                 }
-                let sizes = [256 << 10, 128 << 10].map(|size| {
-                    if at >> 3 & 3 == 0 { u32::try_from(input.number(size) & 0xffff_ffff).unwrap_or(0) } else { size as u32 }
-                });
-                let mut bytes = hello(changed, sizes[0], sizes[1], &self.endpoint);
+                let mut bytes = hello(changed, &self.endpoint);
                 bytes[6] = (at >> 5 & 1) as u8;
                 let sum = checksum(&bytes[..56], &self.endpoint);
                 bytes[56..].copy_from_slice(&sum.to_le_bytes());
@@ -200,7 +211,7 @@ impl Peer<'_> {
     /// The next record, or one at a wrong position.
     fn record(&mut self, input: &mut Input<'_>) {
         let Granted { region, ring, .. } = self.granted;
-        let (kind, flags) = (input.byte() % 11, input.byte());
+        let (kind, flags) = (input.byte() % 12, input.byte());
         let length = input.number(MAX_RECORD - 64);
         let data = if flags & 8 == 0 { length } else { input.number(MAX_RECORD - 64) }.min(MAX_RECORD);
         // Large kinds have no data.
@@ -216,7 +227,7 @@ impl Peer<'_> {
         bytes.extend((input.number(65536) as u32).to_le_bytes());
         bytes.extend([(input.byte() & 3) as u8, 1, input.byte() as u8 % 10, 0]);
         for slot in 0..8_u64 {
-            bytes.extend((if flags & 128 == 0 { slot } else { input.number(64) } as u16).to_le_bytes());
+            bytes.extend((if flags & 128 == 0 { slot } else { input.number(8) } as u16).to_le_bytes());
         }
         let total = 64 + data;
         let offset = self.at;
