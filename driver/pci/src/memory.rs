@@ -22,6 +22,7 @@ use crate::{MemoryError, OsError};
 const HUGE: usize = 2 << 20;
 
 mod copy;
+mod ring;
 mod slice;
 mod span;
 mod stream;
@@ -29,6 +30,7 @@ mod stream;
 pub use copy::{
     CopyLimit, CopyRoutine, CopyRoutines, MeasuredRoutine, PageKind, RoutineTable, UnknownRoutine,
 };
+pub use ring::{RingError, RingLayout, RingReader, RingWriter};
 pub use slice::{CHUNK, SharedSlice};
 pub use span::{Span, gather, scatter};
 pub use stream::{Bounced, ReadVolatile, WriteVolatile};
@@ -310,6 +312,21 @@ impl SharedMemory {
         let whole = length.next_multiple_of(page);
         let watched = AreaGuard::file(mapping.as_mut_ptr().addr(), whole, page);
         Self::of_raw(mapping, 0, length, Some((file, offset)), Some(watched))
+    }
+
+    /// As [`from_file`](Self::from_file), from the file's start. Refuses a file that is not sealed against shrinking, such as one of
+    /// [`memfd`](Self::memfd) is: an access to a page that is gone would end this process.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file); [`MemoryError::Unavailable`] without the seal.
+    pub fn from_sealed_file(file: OwnedFd, length: usize) -> Result<Self, MemoryError> {
+        let unavailable =
+            |errno: rustix::io::Errno| MemoryError::Unavailable { length, source: errno.into() };
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(unavailable)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(unavailable(rustix::io::Errno::PERM));
+        }
+        Self::from_file(file, 0, length)
     }
 
     /// Whether a page of its file was missing when it was accessed. Since then it is replaced by zeros of this process alone, for all

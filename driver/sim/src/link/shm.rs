@@ -7,11 +7,10 @@
 //! As with UDP, frames are lost when the receiver's ring is full, or when no process listens at the peer's path. A process that ends closes
 //! its connections; the next frame for its path connects again. Permissions of the socket's file decide who can connect.
 //!
-//! A peer may write anything to the rings at any time: [`ring`]. Invalid values end the connection and count as malformed.
+//! A peer may write anything to the rings at any time: [`fpga_pci::memory::RingReader`]. Invalid values end the connection and count as malformed.
 
 mod connection;
 mod options;
-mod ring;
 mod slot;
 
 use super::wrapper::{self, Nodes};

@@ -3,10 +3,9 @@
 //! The process that connects creates the file and sends it with its first message: [`HELLO`], and the path of its own link. After that, a
 //! byte of any value wakes the other side, and the end of the socket is the end of the connection.
 
-use super::MAX_PATH;
-use super::ring::{LENGTH, RingReader, RingWriter};
+use super::{MAX_DATAGRAM, MAX_PATH};
 use fpga_pci::SharedMemory;
-use rustix::fs::SealFlags;
+use fpga_pci::memory::{RingLayout, RingReader, RingWriter};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -15,12 +14,16 @@ use rustix::net::{
 use std::ffi::OsStr;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Start of the first message: the letters FPLS and a version in memory order.
 pub(super) const HELLO: [u8; 8] = *b"FPLS\x01\0\0\0";
+/// Both rings: 4 MiB for the packets of an op table, as wrapped frames.
+pub(super) const RING: RingLayout = RingLayout::new(22, MAX_DATAGRAM);
+/// Bytes of a ring in the file.
+pub(super) const LENGTH: usize = RING.length();
 /// Wake-ups that one call takes from the socket.
 const WAKE_BYTES: usize = 256;
 
@@ -77,8 +80,9 @@ impl Connection {
         Some(Self::new(socket, peer, read, write))
     }
 
-    const fn new(socket: OwnedFd, peer: usize, read: SharedMemory, write: SharedMemory) -> Self {
-        Self { socket, reader: RingReader::new(read), writer: RingWriter::new(write), peer, ended: false }
+    fn new(socket: OwnedFd, peer: usize, read: SharedMemory, write: SharedMemory) -> Self {
+        let (reader, writer) = (RingReader::new(RING, read), RingWriter::new(RING, write));
+        Self { socket, reader, writer, peer, ended: false }
     }
 
     /// Wakes the other side.
@@ -125,18 +129,9 @@ pub(super) fn greeting(socket: BorrowedFd<'_>) -> Greeting {
                 && path.len() <= MAX_PATH
                 && !received.flags.contains(ReturnFlags::CTRUNC) =>
         {
-            map(file)
+            SharedMemory::from_sealed_file(file, 2 * LENGTH)
                 .map_or(Greeting::Invalid, |memory| Greeting::Valid(OsStr::from_bytes(path).into(), memory))
         }
         _ => Greeting::Invalid,
     }
-}
-
-/// Maps the file of another process. It must be sealed against shrinking: an access to a page that is gone would end this process.
-fn map(file: OwnedFd) -> Option<SharedMemory> {
-    let seals = rustix::fs::fcntl_get_seals(file.as_fd()).ok()?;
-    if !seals.contains(SealFlags::SHRINK) {
-        return None;
-    }
-    SharedMemory::from_file(file, 0, 2 * LENGTH).ok()
 }

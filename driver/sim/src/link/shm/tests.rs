@@ -1,7 +1,8 @@
 //! Two links in one folder, and peers that do not keep to the protocol.
 
-use super::ring::{LENGTH, RingReader, RingWriter};
+use super::connection::{LENGTH, RING};
 use super::*;
+use fpga_pci::memory::{RingReader, RingWriter};
 use fpga_pci::{HugePages, SharedMemory};
 use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -43,7 +44,7 @@ fn is_readable(link: &ShmLink) -> bool {
 
 fn ring() -> (RingWriter, RingReader, SharedMemory) {
     let memory = SharedMemory::anonymous(LENGTH, HugePages::No).unwrap();
-    (RingWriter::new(memory.clone()), RingReader::new(memory.clone()), memory)
+    (RingWriter::new(RING, memory.clone()), RingReader::new(RING, memory.clone()), memory)
 }
 
 #[test]
@@ -238,11 +239,11 @@ proptest! {
         let (mut first, mut second) = pair(&folder);
         let peer = folder.path().join("bad");
         let mut bad = Connection::open(&peer, &folder.path().join("one"), 0).unwrap();
-        let memory = bad.writer.memory();
+        let memory = bad.writer.memory().clone();
         for (ring, at, value, length) in writes {
             let _ = bad.writer.push(&wrapper::header(&frame(TWO, ONE, 0, length)).unwrap().0, &frame(TWO, ONE, 0, length));
             let _ = bad.writer.publish();
-            let other = bad.reader.memory();
+            let other = bad.reader.memory().clone();
             let memory = if ring == 0 { &memory } else { &other };
             memory.store_u32(at / 4 * 4, value).unwrap();
             let _ = receive(&mut first, ONE);
