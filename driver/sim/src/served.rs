@@ -22,9 +22,11 @@ mod device;
 mod error;
 mod irqs;
 mod listener;
+mod posted;
 mod server;
 mod session;
 mod slow_reads;
+mod spin;
 mod wait_budget;
 
 pub(crate) use alarm::ServerAlarm;

@@ -43,11 +43,16 @@ impl Region {
 
     /// Writes bytes with the minimum number of messages.
     pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), ServerError> {
+        if self.posted && self.link.post_shared(self.index, offset, from)? {
+            return Ok(());
+        }
+        // The server may execute later writes of the ring before it has read this message.
+        let posted = self.posted && !self.link.has_ring();
         let mut offset = offset;
         for part in from.chunks(usize::try_from(self.most).unwrap_or(usize::MAX).max(1)) {
             let access = self.access(offset, part.len());
             let request = Request::RegionWrite(access, part);
-            if self.posted {
+            if posted {
                 self.link.post(&request)?;
             } else {
                 self.link.ask(&request, &[], |reply, _| match reply {

@@ -20,6 +20,7 @@ use super::error::protocol;
 use super::memory::Mapped;
 use super::socket::{Connection, SocketError};
 use super::wire::{Command, Header, Kind, Reply, Request, encode_request};
+use fpga_pci::memory::RingWriter;
 use fpga_pci::{ConnectionError, FAULT_LOG, InterruptTrigger, OsError, ServerError, lock};
 
 /// Maximum number of requests that a server leaves unanswered while it answers others.
@@ -44,7 +45,7 @@ pub(super) struct ServerConnection {
 
 /// Buffers, reused because messages are frequent and similar, and the requests without a reply so far.
 #[derive(Default)]
-struct MessageBuffers {
+pub(super) struct MessageBuffers {
     next_id: u16,
     outstanding: Vec<Outstanding>,
     /// A thread waits at the socket without the lock.
@@ -53,6 +54,8 @@ struct MessageBuffers {
     waiting: u32,
     /// Number of messages received, modulo 2^64.
     received: u64,
+    /// Ring of register writes, if the server has accepted one.
+    pub(super) ring: Option<RingWriter>,
     /// Last request that the server has not taken or not answered in time. It has sent nothing since.
     slow: Option<Command>,
     out: Vec<u8>,
@@ -127,7 +130,7 @@ impl ServerConnection {
         lock(&self.mapped)
     }
 
-    fn exchange(&self) -> MutexGuard<'_, MessageBuffers> {
+    pub(super) fn exchange(&self) -> MutexGuard<'_, MessageBuffers> {
         lock(&self.exchange)
     }
 
@@ -140,7 +143,7 @@ impl ServerConnection {
     }
 
     /// Ends the connection, for both sides at once.
-    fn end(&self, request: &'static str, cause: ConnectionError) -> ServerError {
+    pub(super) fn end(&self, request: &'static str, cause: ConnectionError) -> ServerError {
         if self.ended.set((request, cause)).is_ok() {
             self.connection.shut_down();
             self.passed.notify_all();
@@ -343,7 +346,7 @@ impl ServerConnection {
         Ok(())
     }
 
-    fn send(
+    pub(super) fn send(
         &self,
         exchange: &mut MessageBuffers,
         no_reply: bool,

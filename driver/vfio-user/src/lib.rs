@@ -1,6 +1,6 @@
 //! The vfio-user protocol: a PCI function served by another process on a UNIX socket.
 //!
-//! Registers are accessed by messages; memory and interrupts are shared by passing file descriptors. The protocol is version 0.1 as
+//! Registers are accessed by messages; register writes to a server of this project, through a ring in shared memory. Memory and interrupts are shared by passing file descriptors. The protocol is version 0.1 as
 //! `docs/interop/vfio-user.rst` of QEMU describes it; [`wire`] documents where QEMU, libvfio-user or the crate `vfio_user` differ.
 //!
 //! | Module | Content |
@@ -18,6 +18,7 @@ mod error;
 mod interrupts;
 mod memory;
 mod open;
+mod posted;
 pub mod socket;
 pub mod wire;
 

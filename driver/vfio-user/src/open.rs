@@ -34,11 +34,14 @@ pub struct VfioUserOptions {
     /// Map the parts of a BAR that the server shares, if its file is sealed against shrinking: an access to memory of a shrunk file would
     /// end this process. Default true.
     pub map_bars: bool,
+    /// Register writes go through memory that is shared with the server, if it offers that: without a message each. Only with
+    /// [`posted_writes`](Self::posted_writes). Default true.
+    pub shared_writes: bool,
 }
 
 impl Default for VfioUserOptions {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(30), posted_writes: true, map_bars: true }
+        Self { deadline: Duration::from_secs(30), posted_writes: true, map_bars: true, shared_writes: true }
     }
 }
 
@@ -74,6 +77,8 @@ fpga_registers::setters! {
         posted_writes: bool;
         /// Sets whether shared parts of a BAR are mapped.
         map_bars: bool;
+        /// Sets whether register writes go through shared memory.
+        shared_writes: bool;
     }
 }
 
@@ -109,7 +114,8 @@ pub(super) fn describe(
     let peer = |source: ServerError| VfioUserOpenError::Server { socket: socket.to_owned(), source };
     let not_pci = |what: &'static str| VfioUserOpenError::NotPci { socket: socket.to_owned(), what };
     let link = Arc::new(ServerConnection::new(connection, options.deadline));
-    let capabilities = negotiate(&link, socket)?;
+    let shares_writes = options.posted_writes && options.shared_writes;
+    let capabilities = negotiate(&link, socket, shares_writes)?;
     let device = device_info(&link).map_err(peer)?;
     if device.flags & device_flags::PCI == 0 {
         return Err(not_pci("it does not call itself one"));
@@ -152,14 +158,26 @@ pub(super) fn describe(
         InterruptError::Server { source, .. } => peer(source),
         other => VfioUserOpenError::Interrupts(other),
     })?;
+    if shares_writes
+        && capabilities.write_ring()
+        && let Err(error) = link.share_writes()
+    {
+        link.check().map_err(peer)?;
+        tracing::debug!(%error, "register writes are sent by messages");
+    }
     Ok(DeviceDescription { link, capabilities, device, config, bars, shared, interrupts })
 }
 
 /// Negotiates a version and capabilities.
-fn negotiate(link: &ServerConnection, socket: &Path) -> Result<Capabilities, VfioUserOpenError> {
+fn negotiate(
+    link: &ServerConnection,
+    socket: &Path,
+    shares_writes: bool,
+) -> Result<Capabilities, VfioUserOpenError> {
     let capabilities = Capabilities {
         max_msg_fds: u32::try_from(MAX_FDS).ok(),
         max_data_xfer_size: Some(MAX_DATA),
+        write_ring: shares_writes.then_some(true),
         ..Capabilities::default()
     };
     let proposed = Version { major: MAJOR, minor: MINOR, capabilities };

@@ -10,6 +10,8 @@
 
 use core::fmt;
 
+use fpga_pci::memory::RingLayout;
+
 mod access;
 mod bytes;
 mod dma;
@@ -44,6 +46,15 @@ pub const MAX_MESSAGE: u32 = 16 + 16 + MAX_DATA;
 /// Maximum number of file descriptors that are accepted with one message, and so the announced `max_msg_fds`. The kernel's own limit is 253
 /// (`SCM_MAX_FD`).
 pub const MAX_FDS: usize = 64;
+
+/// Ring of a client's register writes in memory that it shares with the server ([`Command::SHARE_WRITES`]): 1024 of them, each the bytes of
+/// a [`SmallWrite`].
+///
+/// The server executes the writes of the ring before it handles a message. So a client keeps the order of its accesses if it publishes a write
+/// before it sends a message, and waits for the reply to a message that writes before it writes to the ring. It wakes a sleeping server by a
+/// [`REGION_WRITE_MULTI`](Command::REGION_WRITE_MULTI) message without writes. A write that the region does not have is ignored, as that of a
+/// message without reply; a record that is no [`SmallWrite`], or an impossible position, ends the connection.
+pub const WRITE_RING: RingLayout = RingLayout::new(16, SmallWrite::LENGTH);
 
 /// Regions of a PCI device, as VFIO numbers them (`VFIO_PCI_*_REGION_INDEX` in `linux/vfio.h`).
 pub mod region {
@@ -117,6 +128,10 @@ impl Command {
     /// Migration data in.
     pub const MIG_DATA_WRITE: Self = Self(18);
 
+    /// Passes memory with a ring of register writes. Not in the specification: sent only to servers that offer it
+    /// ([`Capabilities::write_ring`]), with a number far from those of the protocol.
+    pub const SHARE_WRITES: Self = Self(0x4650);
+
     /// The name in the specification, without its prefix.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
@@ -139,6 +154,7 @@ impl Command {
             Self::DEVICE_FEATURE => "DEVICE_FEATURE",
             Self::MIG_DATA_READ => "MIG_DATA_READ",
             Self::MIG_DATA_WRITE => "MIG_DATA_WRITE",
+            Self::SHARE_WRITES => "SHARE_WRITES",
             _ => return None,
         })
     }

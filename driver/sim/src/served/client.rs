@@ -4,6 +4,7 @@
 //! The card sends its requests in the middle of its work, on the thread that does this work, and waits for the reply. Requests that the
 //! client sends meanwhile are deferred; the server handles them before it reads the socket again.
 
+use super::posted::PostedError;
 use super::wait_budget::{BudgetExceeded, WaitBudget};
 use crate::dma::RemoteMemory;
 use fpga_card::Requester;
@@ -119,6 +120,8 @@ pub(super) enum ClientError {
     Socket(#[from] SocketError),
     #[error(transparent)]
     BudgetExceeded(#[from] BudgetExceeded),
+    #[error(transparent)]
+    Posted(#[from] PostedError),
 }
 
 impl Requester for ClientConnection {

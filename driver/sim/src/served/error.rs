@@ -2,7 +2,7 @@
 
 use super::MIN_DATA;
 use crate::dma::ClientMapError;
-use fpga_pci::{DmaMapError, InterruptError, OsError};
+use fpga_pci::{DmaMapError, InterruptError, MemoryError, OsError};
 use fpga_registers::quantity;
 use fpga_vfio_user::wire::{Command, MAJOR, WireError};
 use rustix::io::Errno;
@@ -112,6 +112,8 @@ pub(super) enum RequestError {
     DmaFlags { command: Command, flags: u32 },
     #[error("mapping memory failed: {0}")]
     Map(ClientMapError),
+    #[error("the ring of register writes cannot be mapped: {0}")]
+    Ring(MemoryError),
     #[error("unmapping memory failed: {0}")]
     Unmap(DmaMapError),
     #[error("the card is gone")]

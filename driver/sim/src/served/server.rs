@@ -5,6 +5,7 @@ use super::client::{ClientConnection, ClientError};
 use super::error::ServeError;
 use super::listener::{Listener, SocketFile};
 use super::session::{Next, Session};
+use super::spin::{CHECKS_PER_LOOK, Spin};
 use crate::link::LinkEvents;
 use crate::network::SimNetwork;
 use fpga_pci::{InterruptError, OsError};
@@ -13,7 +14,7 @@ use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{Kind, encode_error};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -123,6 +124,7 @@ struct Client {
     session: Session,
     peer: Arc<ClientConnection>,
     since: Instant,
+    spin: Spin,
 }
 
 impl Client {
@@ -137,7 +139,7 @@ impl Client {
             Ok(peer) => {
                 let peer = Arc::new(peer);
                 let session = Session::with_peer(network, card, Arc::clone(&peer), Arc::clone(log));
-                Some(Self { session, peer, since: Instant::now() })
+                Some(Self { session, peer, since: Instant::now(), spin: Spin::new() })
             }
             // The client sees the end of its connection.
             Err(error) => {
@@ -272,6 +274,7 @@ impl CardServer {
             client = Client::new(network, card, connection, self.answer, &self.log);
         }
         while client.is_some() || self.listener.is_some() {
+            self.execute_posted(&mut client);
             let refused = client.as_ref().map_or(0, |client| client.session.refused());
             let refused_requests = self.counts.refused_requests + refused;
             self.live.set(ServeCounts { refused_requests, ..self.counts });
@@ -288,13 +291,15 @@ impl CardServer {
             let ready = self.wait(
                 stop.as_fd(),
                 (link.as_ref(), &alarm),
-                client.as_ref(),
+                client.as_mut(),
                 excess.as_ref(),
                 !pause,
                 rest,
             )?;
             pause = false;
-            alarm.take();
+            if ready.alarm {
+                alarm.take();
+            }
             if ready.stop {
                 break;
             }
@@ -395,8 +400,70 @@ impl CardServer {
         true
     }
 
-    /// Waits at most `rest` until there is something to do.
+    /// Waits at most `rest` until there is something to do. Polls before it sleeps if the client's writes come by shared memory and polling pays.
     fn wait(
+        &self,
+        stop: BorrowedFd<'_>,
+        sources: (Option<&LinkEvents>, &ServerAlarm),
+        mut client: Option<&mut Client>,
+        excess: Option<&ExcessClient>,
+        listen: bool,
+        rest: Option<Duration>,
+    ) -> Result<ReadySources, ServeError> {
+        let mut rest = rest;
+        if let Some(client) = client.as_deref_mut()
+            && client
+                .session
+                .posted()
+                .is_some_and(|posted| rest == Some(Duration::ZERO) || posted.has_writes())
+        {
+            if !client.spin.looks() {
+                return Ok(ReadySources::default());
+            }
+            rest = Some(Duration::ZERO);
+        }
+        let sleeps = rest != Some(Duration::ZERO);
+        if let Some(client) = client.as_deref_mut().filter(|_| sleeps)
+            && client.session.posted().is_some()
+        {
+            let began = Instant::now();
+            let end = client.spin.idle(began);
+            let end = rest.and_then(|rest| began.checked_add(rest)).map_or(end, |rest| rest.min(end));
+            while Instant::now() < end && !client.spin.is_contended() {
+                for _ in 0..CHECKS_PER_LOOK {
+                    if client.session.posted().is_some_and(|posted| posted.has_writes()) {
+                        client.spin.worked(Instant::now());
+                        return Ok(ReadySources::default());
+                    }
+                    std::hint::spin_loop();
+                }
+                client.spin.yield_cpu();
+                let ready = self.sleep(stop, sources, Some(client), excess, listen, Some(Duration::ZERO))?;
+                if ready.any {
+                    client.spin.worked(Instant::now());
+                    return Ok(ready);
+                }
+            }
+            if client.session.posted().is_some_and(|posted| !posted.prepare_to_sleep()) {
+                rest = Some(Duration::ZERO);
+            } else {
+                client.spin.sleeps();
+            }
+        }
+        let ready = self.sleep(stop, sources, client.as_deref(), excess, listen, rest)?;
+        if let Some(client) = client.filter(|_| sleeps)
+            && let Some(posted) = client.session.posted()
+        {
+            posted.awake();
+            if ready.client || rest == Some(Duration::ZERO) {
+                client.spin.worked(Instant::now());
+            }
+        }
+        Ok(ready)
+    }
+
+    /// Sleeps at most `rest` until there is something to do.
+    fn sleep(
         &self,
         stop: impl AsFd,
         (link, alarm): (Option<&LinkEvents>, &ServerAlarm),
@@ -432,8 +499,12 @@ impl CardServer {
             Err(Errno::INTR) => return Ok(ReadySources::default()),
             Err(errno) => return Err(self.wait_error(errno.into())),
         }
-        let [stop, listener, socket, kept, line, excess_ready, ..] = poll.map(|fd| !fd.revents().is_empty());
+        let ready = poll.map(|fd| !fd.revents().is_empty());
+        let any = ready.contains(&true);
+        let [stop, listener, socket, kept, line, excess_ready, _, alarm] = ready;
         Ok(ReadySources {
+            any,
+            alarm,
             stop,
             listener: listener && listen,
             client: (socket || kept) && client.is_some(),
@@ -473,6 +544,15 @@ impl CardServer {
         }
     }
 
+    /// Executes the writes that the client has put into its ring. `client` is `None` afterwards if it has written something invalid.
+    fn execute_posted(&mut self, client: &mut Option<Client>) {
+        let Some(present) = client else { return };
+        if let Err(error) = present.session.execute_posted() {
+            self.broken(error.into());
+            self.end(client.take());
+        }
+    }
+
     /// Handles one message of the client. Returns `false` if the connection has ended.
     fn serve(&mut self, client: &mut Client, buffers: &mut MessageBuffers) -> bool {
         let MessageBuffers { body, fds, out } = buffers;
@@ -482,6 +562,10 @@ impl CardServer {
             Err(error) => return self.broken(error),
         };
         self.live.messages.add_one();
+        // Before the message.
+        if let Err(error) = client.session.execute_posted() {
+            return self.broken(error.into());
+        }
         out.clear();
         let next = client.session.handle(&header, body, std::mem::take(fds), out);
         if !out.is_empty()
@@ -558,6 +642,9 @@ fn answer_error(connection: &Connection, errno: Errno, wait: Duration, buffers: 
 /// Event sources that are ready.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReadySources {
+    /// Any of them, also those that the network itself handles.
+    any: bool,
+    alarm: bool,
     stop: bool,
     listener: bool,
     client: bool,

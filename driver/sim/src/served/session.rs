@@ -5,6 +5,7 @@ use super::client::ClientConnection;
 use super::device;
 use super::error::RequestError;
 use super::irqs::{self, LineUnmask};
+use super::posted::{MAX_WRITES_IN_A_ROW, PostedError, PostedWrites};
 use super::slow_reads::{SlowRead, SlowReads};
 use crate::dma::ClientMemory;
 use crate::network::SimNetwork;
@@ -17,8 +18,8 @@ use fpga_registers::cast::index;
 use fpga_vfio_user::socket::Connection;
 use fpga_vfio_user::wire::{
     Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, Kind, MAJOR, MAX_DATA, MINOR, RegionInfo,
-    Reply, Request, Version, device_flags, dma_map_flags, dma_unmap_flags, encode_error, encode_reply, irq,
-    region, region_flags,
+    Reply, Request, SmallWrite, Version, device_flags, dma_map_flags, dma_unmap_flags, encode_error,
+    encode_reply, irq, region, region_flags,
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -56,6 +57,8 @@ pub struct Session {
     peer: Option<Arc<ClientConnection>>,
     /// Thread of slow reads, once there was one.
     slow_reads: Option<SlowReads>,
+    /// The client's ring of register writes.
+    posted: Option<PostedWrites>,
     /// The client's descriptor for unmasking INTx, beside messages.
     line: Option<LineUnmask>,
     log: Arc<LogLimit>,
@@ -80,6 +83,7 @@ impl Session {
             refused: 0,
             peer: None,
             slow_reads: None,
+            posted: None,
             line: None,
             log,
         };
@@ -138,6 +142,37 @@ impl Session {
         self.line.as_ref().map(AsFd::as_fd)
     }
 
+    /// The client's ring of register writes, if it has one.
+    pub(super) const fn posted(&mut self) -> Option<&mut PostedWrites> {
+        self.posted.as_mut()
+    }
+
+    /// Executes the writes of the client's ring. Returns whether there were any, and refuses those that no region has, as a message without
+    /// reply is refused.
+    pub(super) fn execute_posted(&mut self) -> Result<bool, PostedError> {
+        for count in 0..MAX_WRITES_IN_A_ROW {
+            let next = self.posted.as_mut().map(PostedWrites::next).transpose()?.flatten();
+            let Some(write) = next else { return Ok(count > 0) };
+            if let Err(error) = self.write(&write) {
+                self.refused += 1;
+                log_limited!(self.log, WARN, command = %Command::SHARE_WRITES, %error, "refused");
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes one small write.
+    fn write(&self, write: &SmallWrite) -> Result<(), RequestError> {
+        if self.has_design && self.write_design(write.region, write.offset, write.data())? {
+            return Ok(());
+        }
+        self.with_slot(|slot| {
+            check(slot, write.region, write.offset, write.data().len() as u64)?;
+            device::write(slot, write.region, write.offset, write.data());
+            Ok(())
+        })
+    }
+
     /// Unmasks INTx if the client has signalled the unmask descriptor.
     pub(super) fn serve_intx_unmask(&self) {
         if self.line.as_ref().is_some_and(LineUnmask::take) {
@@ -162,6 +197,10 @@ impl Session {
             log_limited!(self.log, WARN, command = %header.command, "the client sent a reply without a request");
             return Next::Close;
         };
+        if let Err(error) = self.execute_posted() {
+            log_limited!(self.log, WARN, %error, "the connection ends");
+            return Next::Close;
+        }
         let start = out.len();
         let answered = Request::decode(header.command, body)
             .map_err(RequestError::from)
@@ -193,7 +232,7 @@ impl Session {
             return Err(RequestError::NoVersion);
         }
         let most = match request {
-            Request::DmaMap(_) => 1,
+            Request::DmaMap(_) | Request::ShareWrites => 1,
             Request::DeviceSetIrqs(_) => usize::MAX,
             _ => 0,
         };
@@ -202,6 +241,12 @@ impl Session {
         }
         if let Request::Version(version) = request {
             encode_reply(id, &Reply::Version(self.negotiate(version)?), out);
+            return Ok(());
+        }
+        if matches!(request, Request::ShareWrites) {
+            let file = fds.pop().ok_or(RequestError::Descriptors { command, got: 0 })?;
+            self.posted = Some(PostedWrites::map(file).map_err(RequestError::Ring)?);
+            encode_reply(id, &Reply::ShareWrites, out);
             return Ok(());
         }
         if self.has_design && self.with_design((id, no_reply), request, out)? {
@@ -317,13 +362,7 @@ impl Session {
             }
             Request::RegionWriteMulti(writes) => {
                 for write in writes {
-                    if !self.write_design(write.region, write.offset, write.data())? {
-                        self.with_slot(|slot| {
-                            check(slot, write.region, write.offset, write.data().len() as u64)?;
-                            device::write(slot, write.region, write.offset, write.data());
-                            Ok(())
-                        })?;
-                    }
+                    self.write(write)?;
                 }
                 encode_reply(id, &Reply::RegionWriteMulti(writes.len() as u64), out);
                 Ok(true)
@@ -414,6 +453,7 @@ impl Session {
             max_data_xfer_size: Some(MAX_DATA),
             pgsizes: Some(PAGE_SIZES),
             write_multiple: Some(true),
+            write_ring: proposed.capabilities.write_ring().then_some(true),
             ..Capabilities::default()
         };
         Ok(Version { major: MAJOR, minor: proposed.minor.min(MINOR), capabilities })

@@ -8,6 +8,7 @@ mod hostile;
 mod interrupts;
 mod memory;
 mod messages;
+mod posted;
 mod protocol;
 mod slow_reads;
 mod socket;

@@ -104,7 +104,7 @@ impl DmaTransfer {
 
 impl SmallWrite {
     /// Bytes of one write in a message.
-    pub(super) const LENGTH: usize = 24;
+    pub const LENGTH: usize = 24;
 
     /// Creates a write of `data`; `None` if it has more than 8 bytes.
     #[must_use]
@@ -121,13 +121,24 @@ impl SmallWrite {
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.offset.to_ne_bytes());
-        out.extend_from_slice(&self.region.to_ne_bytes());
-        out.extend_from_slice(&u32::from(self.count).to_ne_bytes());
-        out.extend_from_slice(&self.data);
+        out.extend_from_slice(&self.to_bytes());
     }
 
-    pub(super) fn decode(command: Command, body: &[u8]) -> Result<Self, WireError> {
+    /// Bytes of the write: in a message, or in a ring.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
+        let [o0, o1, o2, o3, o4, o5, o6, o7] = self.offset.to_ne_bytes();
+        let [r0, r1, r2, r3] = self.region.to_ne_bytes();
+        let [c0, c1, c2, c3] = u32::from(self.count).to_ne_bytes();
+        let [d0, d1, d2, d3, d4, d5, d6, d7] = self.data;
+        [o0, o1, o2, o3, o4, o5, o6, o7, r0, r1, r2, r3, c0, c1, c2, c3, d0, d1, d2, d3, d4, d5, d6, d7]
+    }
+
+    /// Decodes a write of `command`.
+    ///
+    /// # Errors
+    /// [`WireError::Length`], [`WireError::Count`].
+    pub fn decode(command: Command, body: &[u8]) -> Result<Self, WireError> {
         let mut bytes = Bytes::exactly(command, body, Self::LENGTH)?;
         let (offset, region, count, data) = (bytes.u64()?, bytes.u32()?, bytes.u32()?, bytes.array::<8>()?);
         let used = usize::try_from(count).ok().and_then(|count| data.get(..count));

@@ -34,6 +34,8 @@ pub enum Reply<'a> {
     DeviceReset,
     /// Number of writes performed.
     RegionWriteMulti(u64),
+    /// The server executes the writes of the ring from now on.
+    ShareWrites,
 }
 
 impl<'a> Reply<'a> {
@@ -54,6 +56,7 @@ impl<'a> Reply<'a> {
             Self::DmaWrite(_) => Command::DMA_WRITE,
             Self::DeviceReset => Command::DEVICE_RESET,
             Self::RegionWriteMulti(_) => Command::REGION_WRITE_MULTI,
+            Self::ShareWrites => Command::SHARE_WRITES,
         }
     }
 
@@ -76,7 +79,7 @@ impl<'a> Reply<'a> {
             }
             Self::DmaWrite(transfer) => transfer.encode(out),
             Self::RegionWriteMulti(count) => out.extend_from_slice(&count.to_ne_bytes()),
-            Self::DmaMap | Self::DeviceSetIrqs | Self::DeviceReset => {}
+            Self::DmaMap | Self::DeviceSetIrqs | Self::DeviceReset | Self::ShareWrites => {}
         }
     }
 
@@ -115,6 +118,10 @@ impl<'a> Reply<'a> {
                 Self::DeviceReset
             }
             Command::REGION_WRITE_MULTI => Self::RegionWriteMulti(Bytes::exactly(command, body, 8)?.u64()?),
+            Command::SHARE_WRITES => {
+                empty()?;
+                Self::ShareWrites
+            }
             _ => return Ok(None),
         }))
     }

@@ -37,6 +37,8 @@ pub enum Request<'a> {
     DeviceReset,
     /// Several small writes of regions, in order.
     RegionWriteMulti(Vec<SmallWrite>),
+    /// Passes a file with the client's ring of register writes: [`WRITE_RING`](super::WRITE_RING).
+    ShareWrites,
     /// Any other command (dirty pages, migration, later versions): to be refused by a reply.
     Unsupported(Command),
 }
@@ -63,6 +65,7 @@ impl<'a> Request<'a> {
             Self::DmaWrite(..) => Command::DMA_WRITE,
             Self::DeviceReset => Command::DEVICE_RESET,
             Self::RegionWriteMulti(_) => Command::REGION_WRITE_MULTI,
+            Self::ShareWrites => Command::SHARE_WRITES,
             Self::Unsupported(command) => *command,
         }
     }
@@ -94,7 +97,7 @@ impl<'a> Request<'a> {
                     write.encode(out);
                 }
             }
-            Self::DeviceReset | Self::Unsupported(_) => {}
+            Self::DeviceReset | Self::ShareWrites | Self::Unsupported(_) => {}
         }
     }
 
@@ -135,6 +138,10 @@ impl<'a> Request<'a> {
                 Self::DeviceReset
             }
             Command::REGION_WRITE_MULTI => Self::RegionWriteMulti(writes(body)?),
+            Command::SHARE_WRITES => {
+                Bytes::exactly(command, body, 0)?;
+                Self::ShareWrites
+            }
             _ => Self::Unsupported(command),
         })
     }

@@ -18,6 +18,7 @@ prop_compose! {
         fds in any::<Option<u32>>(), data in any::<Option<u32>>(), maps in any::<Option<u32>>(),
         sizes in any::<Option<u64>>(), pgsize in any::<Option<Option<u64>>>(),
         twin in any::<Option<(Option<bool>, Option<u32>)>>(), multiple in any::<Option<bool>>(),
+        write_ring in any::<Option<bool>>(),
     ) -> Capabilities {
         Capabilities {
             max_msg_fds: fds,
@@ -27,6 +28,7 @@ prop_compose! {
             migration: pgsize.map(|pgsize| MigrationCapability { pgsize }),
             twin_socket: twin.map(|(supported, fd_index)| TwinSocket { supported, fd_index }),
             write_multiple: multiple,
+            write_ring,
         }
     }
 }

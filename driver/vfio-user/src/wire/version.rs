@@ -45,6 +45,9 @@ pub struct Capabilities {
     /// Whether [`REGION_WRITE_MULTI`](Command::REGION_WRITE_MULTI) is supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_multiple: Option<bool>,
+    /// Whether [`SHARE_WRITES`](Command::SHARE_WRITES) is supported. A server offers it to a client that does.
+    #[serde(default, rename = "fpga_write_ring", skip_serializing_if = "Option::is_none")]
+    pub write_ring: Option<bool>,
 }
 
 /// Migration, in early versions of the protocol.
@@ -102,6 +105,12 @@ impl Capabilities {
     #[must_use]
     pub fn write_multiple(&self) -> bool {
         self.write_multiple.unwrap_or(false)
+    }
+
+    /// Returns whether register writes can go through shared memory.
+    #[must_use]
+    pub fn write_ring(&self) -> bool {
+        self.write_ring.unwrap_or(false)
     }
 }
 
