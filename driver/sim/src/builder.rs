@@ -230,7 +230,7 @@ impl SimNetworkBuilder {
             #[cfg(test)]
             panics: false,
         };
-        let threaded = self.thread.is_some().then(|| WorkerState::new(state.slots.len()));
+        let threaded = self.thread.map(|options| WorkerState::new(state.slots.len(), options));
         let shared = Arc::new(Shared {
             threaded,
             waiting: AtomicU32::new(0),

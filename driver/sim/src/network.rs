@@ -369,6 +369,11 @@ impl SimNetwork {
     /// Work that a polling loop does between two polls.
     pub(crate) fn relax(&self) {
         match self.threaded() {
+            Some(threaded) if threaded.is_attended() => {
+                if !threaded.work(&self.shared.state) {
+                    fpga_pci::wait::spin();
+                }
+            }
             // The thread that the caller waits for needs this CPU.
             Some(threaded) if threaded.single_cpu => std::thread::yield_now(),
             Some(_) => fpga_pci::wait::spin(),

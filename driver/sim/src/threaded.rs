@@ -36,11 +36,14 @@ pub struct ThreadOptions {
     /// Time for which an idle thread polls for work before it sleeps. The first access after that has the cost of the wake-up: tens of
     /// microseconds. [`Duration::MAX`] never sleeps and occupies a CPU.
     pub spin: Duration,
+    /// Other threads do the work of the cards in their polling loops, and accesses do not wake the thread: it looks for work every 10 ms.
+    /// For a program whose threads wait for their transfers, and leave no CPU for another one. `spin` has no effect then.
+    pub attended: bool,
 }
 
 impl Default for ThreadOptions {
     fn default() -> Self {
-        Self { cpu: None, spin: SPIN }
+        Self { cpu: None, spin: SPIN, attended: false }
     }
 }
 
@@ -56,6 +59,13 @@ impl ThreadOptions {
     #[must_use]
     pub const fn spin(mut self, span: Duration) -> Self {
         self.spin = span;
+        self
+    }
+
+    /// Lets other threads do the work of the cards.
+    #[must_use]
+    pub const fn attended(mut self, attended: bool) -> Self {
+        self.attended = attended;
         self
     }
 }
@@ -88,18 +98,23 @@ pub(crate) struct NotPosted;
 pub(crate) struct StaleBar;
 
 impl WorkerState {
-    pub(crate) fn new(cards: usize) -> Self {
+    pub(crate) fn new(cards: usize, options: ThreadOptions) -> Self {
         let mailbox =
             || Mailbox { posted: PostedQueue::new(), generation: CachePadded::new(AtomicU32::new(0)) };
         // Read here, by the thread that builds the simulated network: a thread bound to a CPU sees only that CPU.
         let single_cpu = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
         let mailboxes = (0..cards).map(|_| mailbox()).collect();
-        Self { gate: LockGate::new(), mailboxes, epoch: Instant::now(), single_cpu }
+        Self { gate: LockGate::new(!options.attended), mailboxes, epoch: Instant::now(), single_cpu }
     }
 
     /// Nanoseconds since the simulated network was created.
     pub(crate) fn elapsed(&self) -> fpga_protocol::Nanos {
         fpga_protocol::Nanos::from(self.epoch.elapsed())
+    }
+
+    /// Returns whether other threads do the work in their polling loops.
+    pub(crate) const fn is_attended(&self) -> bool {
+        !self.gate.wakes()
     }
 
     /// Requests the lock.

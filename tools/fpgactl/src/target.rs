@@ -445,13 +445,21 @@ const IDLE_SPIN: Duration = Duration::from_secs(1);
 /// Opens one card for a steady load: a simulated one works on a separate thread, bound to `cpu` if one is named. `limit`: maximum DMA
 /// memory that may be mapped, in bytes.
 pub fn open_threaded(choice: &impl CardOpener, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
+    // With a dedicated CPU it need not sleep: hardware has no wake-up latency either.
+    let thread = ThreadOptions::default();
+    open_on_thread(choice, cpu.map_or(thread, |cpu| thread.pin(cpu).spin(IDLE_SPIN)), limit)
+}
+
+/// Opens one card whose transfers many threads wait for: they do the work of a simulated one.
+pub fn open_attended(choice: &impl CardOpener) -> Result<Opened, CliError> {
+    open_on_thread(choice, ThreadOptions::default().attended(true), 0)
+}
+
+fn open_on_thread(choice: &impl CardOpener, thread: ThreadOptions, limit: usize) -> Result<Opened, CliError> {
     let target = choice.target();
     let mut memory = DmaPoolOptions::default();
     memory.limit = memory.limit.max(limit);
     let options = choice.design().options();
-    let thread = ThreadOptions::default();
-    // With a dedicated CPU it need not sleep: hardware has no wake-up latency either.
-    let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(IDLE_SPIN));
     let (backend, options): (Arc<dyn Backend>, _) = match outside(target)? {
         Some(backend) => (backend, options),
         None => {

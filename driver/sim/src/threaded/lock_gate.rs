@@ -31,6 +31,8 @@ pub(crate) struct LockGate {
     /// Whether the worker runs. It may end early if a card panics.
     alive: AtomicBool,
     worker: OnceLock<Thread>,
+    /// Whether accesses wake a sleeping worker.
+    wakes: bool,
     /// Whether the worker issues a membarrier when it goes to sleep, which makes the stores of all threads visible. Posting a write then
     /// needs no fence, which would wait for all earlier stores, including descriptors, at every doorbell.
     barriers: bool,
@@ -50,14 +52,15 @@ impl Drop for LockRequest<'_> {
     fn drop(&mut self) {
         self.0.served.fetch_add(1, Ordering::Release);
         // The worker sets `parked` before it releases the lock that this thread took after it.
-        if self.0.parked.load(Ordering::Relaxed) {
+        if self.0.wakes && self.0.parked.load(Ordering::Relaxed) {
             self.0.unpark();
         }
     }
 }
 
 impl LockGate {
-    pub(crate) fn new() -> Self {
+    /// `wakes`: whether accesses wake a sleeping worker.
+    pub(crate) fn new(wakes: bool) -> Self {
         Self {
             asked: CachePadded::new(AtomicU64::new(0)),
             served: CachePadded::new(AtomicU64::new(0)),
@@ -67,6 +70,7 @@ impl LockGate {
             stop: AtomicBool::new(false),
             alive: AtomicBool::new(true),
             worker: OnceLock::new(),
+            wakes,
             barriers: membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && issue_membarrier(),
         }
     }
@@ -89,9 +93,17 @@ impl LockGate {
         LockRequest(self)
     }
 
+    /// Returns whether accesses wake a sleeping worker.
+    pub(crate) const fn wakes(&self) -> bool {
+        self.wakes
+    }
+
     /// Call after posting a write without the lock: wakes the worker if it sleeps.
     #[inline]
     pub(crate) fn posted(&self) {
+        if !self.wakes {
+            return;
+        }
         // Either the worker sees the posted write before it sleeps, or this thread sees that the worker is about to sleep.
         if self.barriers {
             compiler_fence(Ordering::SeqCst);

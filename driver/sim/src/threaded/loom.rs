@@ -52,7 +52,7 @@ fn posted_queue_no_write_lost_duplicated_or_reordered() {
 #[test]
 fn lock_gate_no_wake_up_is_lost() {
     loom::model(|| {
-        let shared = Arc::new((PostedQueue::new(), LockGate::new()));
+        let shared = Arc::new((PostedQueue::new(), LockGate::new(true)));
         let theirs = Arc::clone(&shared);
         let worker = loom::thread::spawn(move || {
             let (posted, gate) = &*theirs;

@@ -159,3 +159,24 @@ fn posted_write_before_reset_does_not_arrive_after() {
     network.with_card(0, |card| card.bar_peek(1, 0x90, &mut value));
     assert_eq!(value, [6, 0, 0, 0]);
 }
+
+#[test]
+fn attended_card_works_in_polling_loop_and_without_one() {
+    let options = ThreadOptions::default().attended(true);
+    let network = SimNetwork::builder().cards(1).threaded(options).build().unwrap();
+    let bed = TestBed::new(&network);
+    let gate = &network.threaded().unwrap().gate;
+    for _ in 0..200 {
+        until("asleep", || gate.is_parked());
+        bed.start();
+        until("done", || {
+            bed.card.relax();
+            bed.is_done()
+        });
+    }
+    // No thread polls: the worker looks by itself.
+    for _ in 0..20 {
+        bed.start();
+        until("done", || bed.is_done());
+    }
+}

@@ -24,6 +24,9 @@ const YIELD_AFTER: Nanos = Nanos::from_micros(10);
 /// Maximum sleep. Correctness does not depend on it: tests, which would otherwise not notice a lost wake-up, do without.
 const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
 
+/// Time between two looks for work that other threads have not done ([`ThreadOptions::attended`]).
+const ATTENDED_SLEEP: Duration = Duration::from_millis(10);
+
 /// Maximum sleep of a simulated network with a link: arriving datagrams do not wake the thread.
 const LINK_SLEEP: Duration = Duration::from_micros(100);
 
@@ -102,7 +105,7 @@ fn run(shared: &Shared, threaded: &WorkerState, spin: Duration) {
     let _alive = WorkerGuard(threaded);
     let lock = || lock(&shared.state);
     let gate = &threaded.gate;
-    let spin = Nanos::from(spin);
+    let spin = if threaded.is_attended() { Nanos::ZERO } else { Nanos::from(spin) };
     let mut state = lock();
     let mut served = gate.served();
     // No work remained, and only a write, a thread with the lock or the passage of time can change that.
@@ -185,6 +188,7 @@ fn sleep<'a>(
         .next_deadline()
         .filter(|deadline| *deadline > now)
         .map_or(SLEEP, |deadline| Duration::from(deadline.saturating_sub(now)).min(SLEEP));
+    let timeout = if threaded.is_attended() { timeout.min(ATTENDED_SLEEP) } else { timeout };
     let timeout = if state.link.is_some() { timeout.min(LINK_SLEEP) } else { timeout };
     let taken = state.taken();
     threaded.gate.prepare_to_sleep();

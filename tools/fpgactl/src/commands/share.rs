@@ -37,7 +37,7 @@ pub fn run(settings: &Settings, args: &ShareArgs, out: &mut dyn Write) -> Result
     target::catch();
     // Released after the card is closed.
     let _lock;
-    let opened = target::open_threaded(&settings.card, None, 0)?;
+    let opened = target::open_attended(&settings.card)?;
     let lock = args.socket.is_none().then(|| found.clone());
     let interface = interface(args);
     let options =
