@@ -46,8 +46,8 @@ pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{
     AxiAccess, BarLayout, BarRole, Builtin, CardDescription, CardError, CopyEngine, DescriptionError, Design,
-    DesignAccess, DesignError, FaultPlan, Interrupt, LoadedDescriptor, PlannedFault, Problem, Requester,
-    StreamBytes, USER_INTERRUPTS, Unit,
+    DesignAccess, DesignError, DesignPoll, FaultPlan, Interrupt, LoadedDescriptor, PlannedFault, Problem,
+    Requester, StreamBytes, USER_INTERRUPTS, Unit,
 };
 pub use fpga_netmodel::{Impairments, Order, OrderError};
 pub use hop::{HopCounters, HopFeedback, HopRoute, SimHop};

@@ -9,7 +9,7 @@ use crate::state::{CardFailure, State};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::threaded::{LockRequest, Shared, Worker, WorkerState};
 use crate::time::TimeSpent;
-use fpga_card::Card;
+use fpga_card::{Card, DesignPoll};
 use fpga_firmware::NodeId;
 use fpga_pci::lock;
 use fpga_protocol::time::Nanos;
@@ -282,18 +282,28 @@ impl SimNetwork {
         }
         let mut state = self.lock();
         state.now = state.now.max(now);
-        if state.burst() > 0 || state.link.as_mut().is_some_and(|link| !link.prepare_to_sleep()) {
+        if state.burst() > 0 {
+            return Some(Duration::ZERO);
+        }
+        let until_look = match state.poll_designs() {
+            DesignPoll::Idle => None,
+            // The next call does the work of the response.
+            DesignPoll::Responded | DesignPoll::Waiting(Duration::ZERO) => return Some(Duration::ZERO),
+            DesignPoll::Waiting(time) => Some(time),
+        };
+        if state.link.as_mut().is_some_and(|link| !link.prepare_to_sleep()) {
             return Some(Duration::ZERO);
         }
         let deadline = state.next_deadline();
         if let Some(alarm) = alarm {
             alarm.sleeps_until(deadline);
         }
-        match deadline?.get().saturating_sub(state.now.get()) {
+        let until_deadline = deadline.map(|deadline| match deadline.get().saturating_sub(state.now.get()) {
             // A deadline in the past that causes no work must not keep the caller awake.
-            0 => Some(STALE_TIMER_BACKOFF),
-            rest => Some(Duration::from_nanos(rest)),
-        }
+            0 => STALE_TIMER_BACKOFF,
+            rest => Duration::from_nanos(rest),
+        });
+        until_deadline.into_iter().chain(until_look).min()
     }
 
     /// Does the work of the network's thread if that thread sleeps or waits for a CPU. Returns whether there was any.

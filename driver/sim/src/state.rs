@@ -8,7 +8,7 @@ use crate::partition::port::Frames;
 use crate::served::ServerAlarm;
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::time::TimeSpent;
-use fpga_card::{Card, CardCounters, TimePart};
+use fpga_card::{Card, CardCounters, DesignPoll, TimePart};
 use fpga_firmware::NodeId;
 use fpga_protocol::time::Nanos;
 use fpga_registers::bytes::u32_at;
@@ -454,6 +454,17 @@ impl State {
         if let Some(deadline) = self.next_deadline() {
             self.alarms.iter().filter_map(Weak::upgrade).for_each(|alarm| alarm.wake_before(deadline));
         }
+    }
+
+    /// Looks for responses of designs: whether there are some, or the time until the next look.
+    pub(crate) fn poll_designs(&mut self) -> DesignPoll {
+        let polled = self.slots.iter_mut().map(|slot| slot.card.poll_design());
+        polled.fold(DesignPoll::Idle, |one, other| match (one, other) {
+            (DesignPoll::Responded, _) | (_, DesignPoll::Responded) => DesignPoll::Responded,
+            (DesignPoll::Waiting(one), DesignPoll::Waiting(other)) => DesignPoll::Waiting(one.min(other)),
+            (DesignPoll::Idle, other) => other,
+            (one, _) => one,
+        })
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use fpga_registers::CardAddr;
 
@@ -20,6 +21,17 @@ pub enum DesignError {
     Pending,
 }
 
+/// Result of [`Design::poll`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DesignPoll {
+    /// No access waits for a response that only `poll` finds.
+    Idle,
+    /// [`Design::outcome`] has a result that it did not have before.
+    Responded,
+    /// An access waits. Poll again after this time.
+    Waiting(Duration),
+}
+
 /// Memory access at the AXI master of the DMA engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AxiAccess {
@@ -34,11 +46,12 @@ pub struct AxiAccess {
 /// Design behind a card's AXI ports, in place of the model's memory and of the network interface's registers, or beyond them
 /// ([`crate::Card::with_design_beyond`]): another card, or a simulation of user logic. The DMA engines, interrupts and configuration space remain those of the model.
 ///
-/// The memory accesses are made by the thread on which the card works. Two kinds of design:
+/// The memory accesses are made by the thread on which the card works. Three kinds of design:
 ///
 /// * A blocking one returns when the access is over. The card does nothing else meanwhile.
 /// * Another one returns [`DesignError::Pending`] and calls [`crate::Card::wake_channels`] when a response has arrived. Meanwhile the other
 ///   channels work and registers answer. An access without a response hangs its channel until the card is reset.
+/// * A third one has no thread for responses: whoever drives the card in real time calls [`poll`](Self::poll).
 ///
 /// Register accesses block the caller, which does not hold the card (see [`crate::Card::design_access`]).
 pub trait Design: fmt::Debug + Send + Sync {
@@ -53,6 +66,30 @@ pub trait Design: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`DesignError`]; all except `Pending` end the descriptor.
     fn write(&self, access: AxiAccess, from: &[u8]) -> Result<(), DesignError>;
+
+    /// As [`read`](Self::read), of a channel's descriptor with `rest` bytes beyond this access. The design may read ahead of them.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_part(&self, access: AxiAccess, rest: u32, into: &mut [u8]) -> Result<(), DesignError> {
+        let _ = rest;
+        self.read(access, into)
+    }
+
+    /// As [`write`](Self::write), of a channel's descriptor with `rest` bytes beyond this access. If `rest` is not 0, the design may return
+    /// before the access is over, and report its error with a later one of the descriptor.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn write_part(&self, access: AxiAccess, rest: u32, from: &[u8]) -> Result<(), DesignError> {
+        let _ = rest;
+        self.write(access, from)
+    }
+
+    /// Looks for responses of accesses that were `Pending`. Called with the card held: it must not block.
+    fn poll(&self) -> DesignPoll {
+        DesignPoll::Idle
+    }
 
     /// Returns the result of an access that was `Pending`. `into` receives the data of a read and is empty for a write.
     ///

@@ -54,7 +54,9 @@ pub use config_space::{BarLayout, BarRole, CorrectableError, InterruptMethod, Pc
 pub use copy_engine::CopyEngine;
 pub use counters::{Access, AccessLog, AccessTarget, CardCounters, USER_INTERRUPTS};
 pub use description::CardDescription;
-pub use design::{AxiAccess, Design, DesignAccess, DesignError, LoadedDescriptor, Requester, StreamBytes};
+pub use design::{
+    AxiAccess, Design, DesignAccess, DesignError, DesignPoll, LoadedDescriptor, Requester, StreamBytes,
+};
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
 pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault};
 pub use host::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};

@@ -8,7 +8,7 @@ use super::{Card, CardError, access_count};
 use crate::config_space::BarRole;
 use crate::counters::AccessTarget;
 use crate::description::CardDescription;
-use crate::design::{Design, DesignAccess, LoadedDescriptor, Requester};
+use crate::design::{Design, DesignAccess, DesignPoll, LoadedDescriptor, Requester};
 use crate::fault_log::Unit;
 
 impl Card {
@@ -47,6 +47,15 @@ impl Card {
     /// Wakes the channels that wait for a response of the design. Call it when [`Design::outcome`] has a result that it did not have before.
     pub fn wake_channels(&mut self) {
         self.turns.awake |= self.all_channels();
+    }
+
+    /// Looks for responses of the design ([`Design::poll`]), and wakes the channels that wait for one.
+    pub fn poll_design(&mut self) -> DesignPoll {
+        let polled = self.space.design().map_or(DesignPoll::Idle, Design::poll);
+        if polled == DesignPoll::Responded {
+            self.wake_channels();
+        }
+        polled
     }
 
     /// Builds channel `unit` with a descriptor bypass port (PG195): its descriptors come from user logic, and it fetches none. Returns

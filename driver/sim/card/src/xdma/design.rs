@@ -154,15 +154,16 @@ impl Channel {
             return Err(self.failure(AxiError::Decode));
         };
         let bytes = scratch.get_mut(..most).debug_expect("a page of scratch memory").unwrap_or_default();
+        let rest = flight.remaining.saturating_sub(u32::try_from(most).unwrap_or(u32::MAX));
         let answer = match (self.direction, begins) {
             (Direction::H2c, true) => {
                 upstream
                     .read(self.unit, FaultKind::HostReadRefused, Iova::new(flight.source), bytes)
                     .map_err(|_| Failure::Status(status::READ_UNSUPPORTED))?;
-                design.write(access, bytes)
+                design.write_part(access, rest, bytes)
             }
             (Direction::H2c, false) => design.outcome(access, &mut []),
-            (Direction::C2h, true) => design.read(access, bytes),
+            (Direction::C2h, true) => design.read_part(access, rest, bytes),
             (Direction::C2h, false) => design.outcome(access, bytes),
         };
         let error = match answer {
