@@ -15,10 +15,14 @@
 //!
 //! A view reaches no memory but its client's: the card transfers to and from buffers of the owner. The price is one copy.
 
+mod accesses;
 mod card;
+mod error;
 mod interrupts;
+mod lane;
 mod server;
 mod view;
 
-pub use card::{ShareError, SharedCard};
+pub use card::SharedCard;
+pub use error::ShareError;
 pub use server::{FIRST_CLIENT, Owner, OwnerError, OwnerOptions, ViewInterface};

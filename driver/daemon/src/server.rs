@@ -17,7 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 
-use crate::card::{ShareError, SharedCard};
+use crate::accesses::ViewAccesses;
+use crate::card::SharedCard;
+use crate::error::ShareError;
 use crate::interrupts::{Views, forward};
 use crate::view::description;
 
@@ -253,7 +255,7 @@ impl Owner {
             tracing::warn!(%error, "a client gets no network interface");
             None
         });
-        let card: Arc<SharedCard> = Arc::clone(&self.card);
+        let card = Arc::new(ViewAccesses::new(Arc::clone(&self.card)));
         match link {
             Some((node, link)) => SimNetwork::builder()
                 .card_with_design_beyond(description(info, Some(node)), card)

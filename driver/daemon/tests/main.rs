@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod interfaces;
+mod waiting;
 
 use std::io::PipeWriter;
 use std::os::unix::fs::PermissionsExt as _;

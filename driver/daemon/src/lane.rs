@@ -1,0 +1,218 @@
+//! One channel of the shared card, with buffers for several transfers of all views.
+//!
+//! A slot is a buffer and its transfer. It is free, in flight, or done until its view takes the result.
+
+use std::time::{Duration, Instant};
+
+use fpga_driver::errors::FaultCause;
+use fpga_driver::{Card, CardAddr, Channel, ChannelOptions, Direction, MemoryHandle, Ticket};
+
+use crate::error::ShareError;
+
+/// Bytes of a slot's buffer: the longest access of a view.
+pub(crate) const BUFFER: usize = 64 << 10;
+/// Slots of a channel.
+const SLOTS: usize = 8;
+/// Maximum number of submissions of a transfer that did not run because an earlier one of the channel failed.
+const MAX_SUBMISSIONS: u32 = 16;
+
+/// A transfer that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TransferRefused;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    InFlight(Transfer),
+    Done(Result<(), TransferRefused>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Transfer {
+    ticket: Ticket,
+    at: CardAddr,
+    length: usize,
+    began: Instant,
+    submissions: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    state: State,
+    /// Its view does not take the result any more.
+    is_abandoned: bool,
+}
+
+/// A channel with its slots.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    channel: Channel,
+    memory: MemoryHandle,
+    slots: [Slot; SLOTS],
+}
+
+impl Lane {
+    pub(crate) fn open(card: &Card, direction: Direction, number: u8) -> Result<Self, ShareError> {
+        let mut channel = card.channel(direction, number, ChannelOptions::default())?;
+        let memory = channel.register_memory(card.registered_memory(SLOTS * BUFFER)?);
+        let memory = memory.map_err(|refused| refused.error)?;
+        let slots = [(); SLOTS].map(|()| Slot { state: State::Free, is_abandoned: false });
+        Ok(Self { channel, memory, slots })
+    }
+
+    /// Number of free slots. The second half of them is for views without a transfer in flight.
+    pub(crate) fn free_slots(&self, has_transfers: bool) -> usize {
+        let free = self.slots.iter().filter(|slot| slot.state == State::Free).count();
+        if has_transfers { free.saturating_sub(SLOTS / 2) } else { free }
+    }
+
+    /// Starts a transfer at card address `at`, of `from`, or of `length` bytes into the slot. Returns the slot; `None` without a free one.
+    pub(crate) fn start(
+        &mut self,
+        at: CardAddr,
+        length: usize,
+        from: Option<&[u8]>,
+    ) -> Result<Option<usize>, TransferRefused> {
+        let Some(number) = self.slots.iter().position(|slot| slot.state == State::Free) else {
+            return Ok(None);
+        };
+        if let Some(from) = from {
+            let memory = self.channel.memory(self.memory).ok_or(TransferRefused)?;
+            memory.write(number * BUFFER, from).map_err(|_| TransferRefused)?;
+        }
+        let transfer = self.submit(number, at, length, 1)?;
+        if let Some(slot) = self.slots.get_mut(number) {
+            *slot = Slot { state: State::InFlight(transfer), is_abandoned: false };
+        }
+        Ok(Some(number))
+    }
+
+    fn submit(
+        &mut self,
+        number: usize,
+        at: CardAddr,
+        length: usize,
+        submissions: u32,
+    ) -> Result<Transfer, TransferRefused> {
+        let began = Instant::now();
+        match self.channel.submit_at(self.memory, number * BUFFER, length, at) {
+            Ok(ticket) => {
+                // Rings the doorbell, unless a run is in progress. A failure of the channel is found by the next poll.
+                let _ = self.channel.poll();
+                Ok(Transfer { ticket, at, length, began, submissions })
+            }
+            Err(error) => {
+                tracing::warn!(%at, length, "a client's transfer failed: {error}");
+                Err(TransferRefused)
+            }
+        }
+    }
+
+    /// Looks for transfers that have ended. One that lasts longer than `timeout` is cancelled.
+    pub(crate) fn poll(&mut self, timeout: Duration) {
+        let failed = self.channel.poll().err();
+        let ended = self.slots.iter().any(|slot| match slot.state {
+            State::InFlight(transfer) => self.channel.has_ended(transfer.ticket),
+            _ => false,
+        });
+        if !ended && failed.is_none() {
+            // A simulated card may work in this call.
+            self.channel.relax();
+            self.cancel_overdue(timeout);
+            return;
+        }
+        while let Some(completion) = self.channel.next_completion() {
+            if let Err(fault) = completion.outcome {
+                self.fail(completion.ticket, &fault.to_string(), &fault.kind.cause);
+            }
+        }
+        for number in 0..SLOTS {
+            let State::InFlight(transfer) = self.state(number) else { continue };
+            if let Some(error) = &failed {
+                tracing::warn!(at = %transfer.at, "a client's transfer failed: {error}");
+                self.end(number, Err(TransferRefused));
+            } else if self.channel.has_ended(transfer.ticket) {
+                self.end(number, Ok(()));
+            }
+        }
+    }
+
+    /// Ends the transfer of `ticket` with its fault. Transfers after the faulty one, possibly of other views, have not run: they are repeated.
+    fn fail(&mut self, ticket: Ticket, fault: &str, cause: &FaultCause) {
+        for number in 0..SLOTS {
+            let State::InFlight(transfer) = self.state(number) else { continue };
+            if transfer.ticket != ticket {
+                continue;
+            }
+            let Transfer { at, length, submissions, .. } = transfer;
+            let repeats = matches!(cause, FaultCause::EarlierFault) && submissions < MAX_SUBMISSIONS;
+            let repeated = repeats.then(|| self.submit(number, at, length, submissions + 1));
+            match repeated {
+                Some(Ok(transfer)) => {
+                    if let Some(slot) = self.slots.get_mut(number) {
+                        slot.state = State::InFlight(transfer);
+                    }
+                }
+                _ => {
+                    tracing::warn!(%at, length, "a client's transfer failed: {fault}");
+                    self.end(number, Err(TransferRefused));
+                }
+            }
+        }
+    }
+
+    fn cancel_overdue(&mut self, timeout: Duration) {
+        let now = Instant::now();
+        for number in 0..SLOTS {
+            if let State::InFlight(transfer) = self.state(number)
+                && now.saturating_duration_since(transfer.began) > timeout
+            {
+                // The next poll finds its completion.
+                if let Err(error) = self.channel.cancel(transfer.ticket) {
+                    tracing::warn!(at = %transfer.at, "a client's transfer does not end: {error}");
+                    self.end(number, Err(TransferRefused));
+                }
+            }
+        }
+    }
+
+    fn state(&self, number: usize) -> State {
+        self.slots.get(number).map_or(State::Free, |slot| slot.state)
+    }
+
+    fn end(&mut self, number: usize, result: Result<(), TransferRefused>) {
+        if let Some(slot) = self.slots.get_mut(number) {
+            slot.state = if slot.is_abandoned { State::Free } else { State::Done(result) };
+        }
+    }
+
+    /// Result of the transfer in slot `number`, if it has ended.
+    pub(crate) fn result(&self, number: usize) -> Option<Result<(), TransferRefused>> {
+        match self.state(number) {
+            State::Free => Some(Err(TransferRefused)),
+            State::InFlight(_) => None,
+            State::Done(result) => Some(result),
+        }
+    }
+
+    /// Takes the result of a transfer that has ended, and the data that it has read. The slot is free afterwards.
+    pub(crate) fn take(&mut self, number: usize, into: &mut [u8]) -> Option<Result<(), TransferRefused>> {
+        let result = self.result(number)?;
+        let result = result.and_then(|()| {
+            let memory = self.channel.memory(self.memory).ok_or(TransferRefused)?;
+            memory.read(number * BUFFER, into).map_err(|_| TransferRefused)
+        });
+        self.abandon(number);
+        Some(result)
+    }
+
+    /// Frees slot `number`, or has it freed when its transfer ends.
+    pub(crate) fn abandon(&mut self, number: usize) {
+        if let Some(slot) = self.slots.get_mut(number) {
+            match slot.state {
+                State::InFlight(_) => slot.is_abandoned = true,
+                _ => slot.state = State::Free,
+            }
+        }
+    }
+}
