@@ -2,11 +2,12 @@
 //!
 //! The owner opens a card, and gives every client a *view* of it: a vfio-user device of its own, with XDMA registers, interrupts and an
 //! IOMMU map of its own. A view is the model of the simulated card, behind whose AXI ports is the shared card ([`SharedCard`]). So every
-//! program that can use a card on a vfio-user socket can share one, unchanged.
+//! program that can use a card on a vfio-user socket can share one, unchanged. Register writes of this project's programs come by a ring in shared memory.
 //!
 //! | A client | The view |
 //! |---|---|
-//! | runs descriptors of its own ring | fetches them from the client's memory, and has the owner's channels move the data |
+//! | runs descriptors of its own ring | fetches them from the client's memory, and has the owner's channels move the data; it works and answers meanwhile |
+//! | uses several channels, or long descriptors | has several transfers in flight, in buffers of the owner; those of one channel keep their order |
 //! | writes registers of the DMA engine | changes its own engine only |
 //! | accesses registers of the design (user BAR) | accesses those of the card, if it has no network interface |
 //! | uses the network interface | has one of its own, with memory and a node id of its own: frames reach other views through the owner's switch, views of other owners and simulated cards by shared memory or UDP ([`ViewInterface`]) |
