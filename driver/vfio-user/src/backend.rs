@@ -54,6 +54,7 @@ pub struct VfioUserBackend {
     /// Dropped after the connection is closed.
     server: Option<Box<dyn fmt::Debug + Send + Sync>>,
     process: Process,
+    single_cpu: bool,
 }
 
 /// Addresses available to the device: the protocol does not limit them, so they are those that every IOMMU has, without page 0.
@@ -115,6 +116,7 @@ impl VfioUserBackend {
             answers: Mutex::new(None),
             server: None,
             process: Process::current(),
+            single_cpu: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1),
             config: Arc::new(described.config),
             link: described.link,
         };
@@ -334,6 +336,15 @@ impl Backend for VfioUserBackend {
 
     fn relax(&self) {
         fpga_pci::wait::spin_and_yield(RELAX_BURST);
+    }
+
+    /// With one CPU, the server works only while this thread sleeps.
+    fn pause(&self, span: core::time::Duration) {
+        if self.single_cpu {
+            std::thread::sleep(span);
+        } else {
+            self.link.pause(span);
+        }
     }
 }
 

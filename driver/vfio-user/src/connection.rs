@@ -39,6 +39,8 @@ pub(super) struct ServerConnection {
     /// Fires when the connection ends without a request of this side.
     server_gone: OnceLock<InterruptTrigger>,
     deadline: Duration,
+    /// Time until which the result of the last write to the ring is expected, in nanoseconds of the monotonic clock.
+    pub(super) prompt_until: AtomicU64,
     /// Counts resets: earlier opened BAR handles are stale.
     pub(super) generation: AtomicU64,
 }
@@ -122,6 +124,7 @@ impl ServerConnection {
             ended: OnceLock::new(),
             server_gone: OnceLock::new(),
             deadline,
+            prompt_until: AtomicU64::new(0),
             generation: AtomicU64::new(0),
         }
     }

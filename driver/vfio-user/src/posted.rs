@@ -1,11 +1,21 @@
 //! Register writes that go to the server through shared memory, without a message each.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use fpga_pci::memory::{RingError, RingWriter};
+use fpga_pci::wait::monotonic_ns;
 use fpga_pci::{ServerError, SharedMemory};
 
 use super::connection::ServerConnection;
 use super::error::protocol;
 use super::wire::{Reply, Request, SmallWrite, WRITE_RING};
+
+/// Time after a write to the ring in which its result is polled for: a server that is awake works that fast, and one that had to be woken.
+const PROMPT_NS: u64 = 20_000;
+const PROMPT_AFTER_WAKE_NS: u64 = 60_000;
+/// Duration of one pause in that time.
+const PROMPT_PAUSE_NS: u64 = 1_000;
 
 /// Reason why writes do not go through shared memory: they are sent by messages.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +39,18 @@ impl ServerConnection {
         Ok(())
     }
 
+    /// Lets `span` pass; less if the server may have executed a write by then. A short sleep takes several times the server's work.
+    pub(super) fn pause(&self, span: Duration) {
+        let began = monotonic_ns();
+        if began >= self.prompt_until.load(Ordering::Relaxed) {
+            std::thread::sleep(span);
+            return;
+        }
+        while monotonic_ns().saturating_sub(began) < PROMPT_PAUSE_NS {
+            std::hint::spin_loop();
+        }
+    }
+
     /// Returns whether writes go through shared memory.
     pub(super) fn has_ring(&self) -> bool {
         self.exchange().ring.is_some()
@@ -45,6 +67,9 @@ impl ServerConnection {
                 let sleeps = if is_pushed { ring.publish()? } else { false };
                 Ok((is_pushed, sleeps))
             });
+            let prompt = if matches!(pushed, Ok((_, true))) { PROMPT_AFTER_WAKE_NS } else { PROMPT_NS };
+            // A write after the one that has woken the server does not shorten the time.
+            self.prompt_until.fetch_max(monotonic_ns().saturating_add(prompt), Ordering::Relaxed);
             match pushed {
                 Ok((true, false)) => return Ok(true),
                 // Wakes the server.
