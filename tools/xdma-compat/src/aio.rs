@@ -22,6 +22,8 @@ use crate::server::{Reply, Supervisor, Turn};
 const REQUEST_BYTES: usize = 64;
 /// Maximum number of requests of one call.
 const MAX_REQUESTS: u64 = 1 << 16;
+/// Maximum number of parts that the kernel copies at once (`UIO_MAXIOV`).
+const MAX_PARTS: u64 = 1024;
 /// Offset of the magic number in a context's ring, by which the C library finds out whether it may read the ring itself.
 const RING_MAGIC: usize = 16;
 /// That number, and the length of the ring's header, which is in its last word (`fs/aio.c`).
@@ -69,15 +71,21 @@ impl Supervisor {
     /// `io_submit`: all requests of a list with a device file, up to one that cannot be executed here.
     pub(crate) fn submit(&self, call: &Call, turn: &mut Turn<'_>) -> Answer {
         let [number, count, list, ..] = call.arguments;
-        let memory = self.memory(call);
-        if !self.has_device_file(call, count, list) {
+        let count = count.min(MAX_REQUESTS);
+        let (requests, unreadable) = self.requests(call, count, list);
+        let is_ours =
+            |request: &Request| matches!(self.files.find(call.thread, request.descriptor()), Ok(Some(_)));
+        if !requests.iter().any(is_ours) {
             return Answer::Continue;
         }
+        let Some(process) = process::process_of(call.thread) else { return Answer::Continue };
+        let context = Context { process, number };
+        if let Err(error) = self.take_over(call, number) {
+            return Answer::Failure(error);
+        }
         let mut done = 0;
-        for index in 0..count.min(MAX_REQUESTS) {
-            let address = memory.value(list.wrapping_add(8 * index)).map(u64::from_ne_bytes);
-            let request = address.and_then(|address| Ok(Request { address, bytes: memory.value(address)? }));
-            let submitted = request.and_then(|request| self.submit_one(call, number, &request, turn));
+        for request in requests.iter().map(Ok).chain(unreadable.map(Err)) {
+            let submitted = request.and_then(|request| self.submit_one(call, context, request, turn));
             match submitted {
                 Ok(()) => done += 1,
                 // Programs submit the remaining ones again.
@@ -88,16 +96,43 @@ impl Supervisor {
         Answer::Value(done)
     }
 
+    /// The requests of a list up to the first that cannot be read, and why that cannot.
+    fn requests(&self, call: &Call, count: u64, list: u64) -> (Vec<Request>, Option<Errno>) {
+        let memory = self.memory(call);
+        let mut requests = Vec::new();
+        let mut rest = 0..count;
+        while !rest.is_empty() {
+            let part = rest.start..count.min(rest.start + MAX_PARTS);
+            let known = requests.len();
+            let addresses = memory.values(part.clone().map(|index| list.wrapping_add(8 * index)));
+            let read = addresses.and_then(|addresses| {
+                let addresses: Vec<u64> = addresses.into_iter().map(u64::from_ne_bytes).collect();
+                let bytes = memory.values(addresses.iter().copied())?;
+                requests.extend(
+                    addresses.into_iter().zip(bytes).map(|(address, bytes)| Request { address, bytes }),
+                );
+                Ok(())
+            });
+            if let Err(error) = read {
+                return (requests, Some(error));
+            }
+            if ((requests.len() - known) as u64) < part.end - part.start {
+                return (requests, Some(Errno::FAULT));
+            }
+            rest.start = part.end;
+        }
+        (requests, None)
+    }
+
     /// Executes a request. A failure that the kernel reports at once is an error here; others are reported by the event.
     fn submit_one(
         &self,
         call: &Call,
-        number: u64,
+        context: Context,
         request: &Request,
         turn: &mut Turn<'_>,
     ) -> Result<(), Errno> {
         let found = self.files.find(call.thread, request.descriptor())?;
-        self.take_over(call, number)?;
         let result = match found {
             Some(open) => self.execute(call, request, open, turn),
             None => self.execute_ordinary(call, request, turn),
@@ -107,19 +142,7 @@ impl Supervisor {
             Err(error @ (Errno::INVAL | Errno::BADF)) => return Err(error),
             Err(error) => i64::from(-error.raw_os_error()),
         };
-        self.complete(call, number, request, result)
-    }
-
-    /// Whether any request of a list is on a device file.
-    fn has_device_file(&self, call: &Call, count: u64, list: u64) -> bool {
-        let memory = self.memory(call);
-        (0..count.min(MAX_REQUESTS)).any(|index| {
-            let address = memory.value(list.wrapping_add(8 * index)).map(u64::from_ne_bytes);
-            let bytes = address.and_then(|address| memory.value::<REQUEST_BYTES>(address));
-            bytes.is_ok_and(|bytes| {
-                matches!(self.files.find(call.thread, half(&bytes, 20).into()), Ok(Some(_)))
-            })
-        })
+        self.complete(call, context, request, result)
     }
 
     fn execute(
@@ -186,13 +209,12 @@ impl Supervisor {
     }
 
     /// Adds the event of a request, and signals the eventfd that the request may name.
-    fn complete(&self, call: &Call, number: u64, request: &Request, result: i64) -> Result<(), Errno> {
-        let process = process::process_of(call.thread).ok_or(Errno::SRCH)?;
+    fn complete(&self, call: &Call, context: Context, request: &Request, result: i64) -> Result<(), Errno> {
         let mut event = [0; EVENT_BYTES];
         put(&mut event, 0, &word(&request.bytes, 0).to_ne_bytes());
         put(&mut event, 8, &request.address.to_ne_bytes());
         put(&mut event, 16, &result.to_ne_bytes());
-        self.completions.add(Context { process, number }, event);
+        self.completions.add(context, event);
         // IOCB_FLAG_RESFD.
         if half(&request.bytes, 56) & 1 != 0 {
             let eventfd = duplicate(call.thread, half(&request.bytes, 60).into())?;

@@ -47,7 +47,8 @@ impl Supervisor {
                 self.unless_name(call, a)
             }
             libc::SYS_fcntl => self.control_descriptor(call, a, b, c),
-            libc::SYS_flock | libc::SYS_fchmod | libc::SYS_fchown => self.unless_name(call, a),
+            libc::SYS_flock => self.lock_file(call, a),
+            libc::SYS_fchmod | libc::SYS_fchown => self.unless_name(call, a),
             libc::SYS_ioctl => {
                 self.with_file(call, a, |open| self.control(call, open, b, c, turn).map(Answer::Value))
             }

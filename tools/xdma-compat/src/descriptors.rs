@@ -18,6 +18,8 @@ const F_SETFL: u64 = 4;
 const F_ADD_SEALS: u64 = 1033;
 /// Commands for regular files only: F_SETLEASE, F_ADD_SEALS, F_GET_SEALS.
 const OF_REGULAR: [u64; 3] = [1024, F_ADD_SEALS, 1034];
+/// Locks of open file descriptions: F_OFD_SETLK, F_OFD_SETLKW.
+const OF_DESCRIPTION: [u64; 2] = [37, 38];
 /// Commands for pipes only: F_SETPIPE_SZ, F_GETPIPE_SZ.
 const OF_PIPE: [u64; 2] = [1031, 1032];
 
@@ -36,6 +38,15 @@ impl Supervisor {
             Some((object, flags)) if object.is_name(flags) => Answer::Failure(Errno::BADF),
             _ => Answer::Continue,
         }
+    }
+
+    /// `flock`: the kernel locks the stand-in.
+    pub(crate) fn lock_file(&self, call: &Call, descriptor: u64) -> Answer {
+        let answer = self.unless_name(call, descriptor);
+        if answer == Answer::Continue && matches!(self.files.object(call.thread, descriptor), Ok(Some(_))) {
+            self.files.descriptions.close();
+        }
+        answer
     }
 
     /// `fcntl`.
@@ -63,6 +74,10 @@ impl Supervisor {
             F_ADD_SEALS if flags & OFlags::RWMODE == OFlags::RDONLY => Answer::Failure(Errno::PERM),
             _ if OF_REGULAR.contains(&command) => Answer::Failure(Errno::INVAL),
             _ if is_pipe && OF_PIPE.contains(&command) => Answer::Failure(Errno::BADF),
+            _ if OF_DESCRIPTION.contains(&command) => {
+                self.files.descriptions.close();
+                Answer::Continue
+            }
             _ => Answer::Continue,
         }
     }

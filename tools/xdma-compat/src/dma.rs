@@ -191,9 +191,10 @@ impl Channel {
                 self.engine.insert(Box::new(engine))
             }
         };
+        let batches = Batches { parts: request.parts, taken: 0, address: request.address, fixed: self.fixed };
         let result = match &mut **engine {
-            Engine::Memory(channel) if self.direction == Direction::H2c => write(channel, request),
-            Engine::Memory(channel) => read(channel, request),
+            Engine::Memory(channel) if self.direction == Direction::H2c => write(channel, batches, request),
+            Engine::Memory(channel) => read(channel, batches, request),
             Engine::Send(stream) => send(stream, card, request),
             Engine::Receive(stream) => receive(stream, &mut self.rest, request),
         };
@@ -251,29 +252,46 @@ impl Channel {
     }
 }
 
-/// Chunks of the parts, at most a slot each, with their card addresses.
-fn chunks<'a>(parts: &'a [Part], address: u64) -> impl Iterator<Item = (Part, CardAddr)> + 'a {
-    let mut at = address;
-    parts.iter().flat_map(|part| Chunks { rest: *part }).map(move |chunk| {
-        let card = CardAddr::new(at);
-        at = at.wrapping_add(chunk.length);
-        (chunk, card)
-    })
+/// Parts of the program's memory that share a slot, in order.
+#[derive(Debug)]
+struct Batch {
+    parts: Vec<Part>,
+    length: u64,
+    /// Card address of the first byte.
+    card: CardAddr,
 }
 
-struct Chunks {
-    rest: Part,
+/// Parts of a request, slot by slot.
+struct Batches<'a> {
+    parts: &'a [Part],
+    /// Bytes of the first part that earlier slots contain.
+    taken: u64,
+    address: u64,
+    /// Whether every slot has the same card address.
+    fixed: bool,
 }
 
-impl Iterator for Chunks {
-    type Item = Part;
+impl Iterator for Batches<'_> {
+    type Item = Batch;
 
-    fn next(&mut self) -> Option<Part> {
-        let length = self.rest.length.min(SLOT_BYTES as u64);
-        let chunk = Part { address: self.rest.address, length };
-        self.rest =
-            Part { address: self.rest.address.wrapping_add(length), length: self.rest.length - length };
-        (length > 0).then_some(chunk)
+    fn next(&mut self) -> Option<Batch> {
+        let mut batch = Batch { parts: Vec::new(), length: 0, card: CardAddr::new(self.address) };
+        while let Some((part, rest)) = self.parts.split_first() {
+            let length = (part.length - self.taken).min(SLOT_BYTES as u64 - batch.length);
+            if length > 0 {
+                batch.parts.push(Part { address: part.address.wrapping_add(self.taken), length });
+                batch.length += length;
+                self.taken += length;
+            }
+            if self.taken < part.length {
+                break;
+            }
+            (self.parts, self.taken) = (rest, 0);
+        }
+        if !self.fixed {
+            self.address = self.address.wrapping_add(batch.length);
+        }
+        (batch.length > 0).then_some(batch)
     }
 }
 
@@ -285,24 +303,34 @@ fn slot(number: usize, length: u64) -> Slot {
     }
 }
 
-fn write(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, TransferError> {
+fn write(
+    channel: &mut Mapped,
+    batches: Batches<'_>,
+    request: &mut Request<'_>,
+) -> Result<u64, TransferError> {
     let mut in_flight = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {
-        for (number, (chunk, card)) in chunks(request.parts, request.address).enumerate() {
+        for (number, batch) in batches.enumerate() {
             if in_flight.len() == SLOTS
                 && let Some((ticket, length)) = in_flight.pop_front()
             {
                 channel.end(ticket, request)?;
                 done += length;
             }
-            let slot = slot(number, chunk.length);
-            let bytes = channel.bytes(slot).ok_or(Errno::NOMEM)?;
-            if let Err(error) = request.memory.read_shared(chunk.address, bytes) {
-                refused = Some(error);
+            let bytes = channel.bytes(slot(number, batch.length)).ok_or(Errno::NOMEM)?;
+            let length = match request.memory.gather(&batch.parts, bytes) {
+                Ok(length) => length,
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            };
+            in_flight.push_back((channel.start(slot(number, length), batch.card)?, length));
+            if length < batch.length {
+                refused = Some(Errno::FAULT);
                 break;
             }
-            in_flight.push_back((channel.start(slot, card)?, chunk.length));
         }
         for (ticket, length) in in_flight.drain(..) {
             channel.end(ticket, request)?;
@@ -313,25 +341,28 @@ fn write(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, Transfe
     end(channel, result, done, refused)
 }
 
-fn read(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, TransferError> {
-    let mut in_flight: VecDeque<(Ticket, Slot, Part)> = VecDeque::with_capacity(SLOTS);
+fn read(channel: &mut Mapped, batches: Batches<'_>, request: &mut Request<'_>) -> Result<u64, TransferError> {
+    let mut in_flight: VecDeque<(Ticket, Slot, Batch)> = VecDeque::with_capacity(SLOTS);
     let (mut done, mut refused) = (0, None);
     let result = (|| {
-        let mut chunks = chunks(request.parts, request.address).enumerate();
+        let mut batches = batches.enumerate();
         loop {
             while in_flight.len() < SLOTS
                 && refused.is_none()
-                && let Some((number, (chunk, card))) = chunks.next()
+                && let Some((number, batch)) = batches.next()
             {
-                let slot = slot(number, chunk.length);
-                in_flight.push_back((channel.start(slot, card)?, slot, chunk));
+                let slot = slot(number, batch.length);
+                in_flight.push_back((channel.start(slot, batch.card)?, slot, batch));
             }
-            let Some((ticket, slot, chunk)) = in_flight.pop_front() else { return Ok(()) };
+            let Some((ticket, slot, batch)) = in_flight.pop_front() else { return Ok(()) };
             channel.end(ticket, request)?;
             if refused.is_none() {
                 let bytes = channel.bytes(slot).ok_or(Errno::NOMEM)?;
-                match request.memory.write_shared(chunk.address, bytes) {
-                    Ok(()) => done += chunk.length,
+                match request.memory.scatter(&batch.parts, bytes) {
+                    Ok(length) => {
+                        done += length;
+                        refused = (length < batch.length).then_some(Errno::FAULT);
+                    }
                     Err(error) => refused = Some(error),
                 }
             }
@@ -340,7 +371,7 @@ fn read(channel: &mut Mapped, request: &mut Request<'_>) -> Result<u64, Transfer
     end(channel, result, done, refused)
 }
 
-/// Result of a transfer in chunks: an incomplete one is a success, as for every file.
+/// Result of a transfer in slots: an incomplete one is a success, as for every file.
 fn end(
     channel: &mut Mapped,
     result: Result<(), TransferError>,
@@ -365,12 +396,9 @@ fn send(stream: &mut H2cStream, card: &Card, request: &mut Request<'_>) -> Resul
     }
     let bytes = usize::try_from(length).ok().filter(|_| length <= MAX_PACKET).ok_or(Errno::INVAL)?;
     let buffer = card.buffer_for(Direction::H2c, bytes).map_err(|error| failed(&error))?;
-    let mut at = 0;
-    for part in request.parts {
-        let length = usize::try_from(part.length).unwrap_or(0);
-        let view = buffer.memory().slice(at, length).map_err(|_| Errno::NOMEM)?;
-        request.memory.read_shared(part.address, view)?;
-        at += length;
+    let view = buffer.memory().slice(0, bytes).map_err(|_| Errno::NOMEM)?;
+    if request.memory.gather(request.parts, view)? < length {
+        return Err(Errno::FAULT.into());
     }
     let ticket = stream.submit(buffer).map_err(|refused| failed(&refused.error))?;
     // The other side of a stream may never take it.

@@ -2,18 +2,23 @@
 //!
 //! There is one stand-in for each device file: an empty memory file that is sealed, so that it can never take data. Each `open` of a program
 //! opens it anew. The kernel therefore keeps all state of an open device file itself (position, flags, locks, mode, owner), through `dup`,
-//! `fork`, `exec` and descriptors that are sent to other processes, and the supervisor has nothing to remember of it. Programs open an event
-//! as a pipe, which is readable while the event is pending.
+//! `fork`, `exec` and descriptors that are sent to other processes, and the supervisor has nothing to remember of it; duplicates
+//! ([`descriptions`](crate::descriptions)) only save system calls. Programs open an event as a pipe, which is readable while the event is
+//! pending.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode, OFlags, SealFlags, StatxFlags, memfd_create, statx};
+use rustix::fs::{
+    AtFlags, CWD, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, StatxFlags, memfd_create, statx,
+};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
+use crate::descriptions::{Descriptions, Duplicate};
+use crate::listener::Call;
 use crate::node::{DeviceFile, Folder, Node};
 use crate::process;
 
@@ -90,14 +95,22 @@ impl Object {
 }
 
 /// Open device file of a program.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct OpenFile {
     /// The device file.
     pub(crate) file: DeviceFile,
     /// Flags of the open file.
     pub(crate) flags: OFlags,
-    /// File position.
-    pub(crate) position: u64,
+    state: State,
+}
+
+/// Where the file position is found.
+#[derive(Debug, Clone)]
+enum State {
+    /// The supervisor has a duplicate.
+    Own(Arc<OwnedFd>),
+    /// Position, and descriptor of the program.
+    Of(u64),
 }
 
 impl OpenFile {
@@ -112,6 +125,36 @@ impl OpenFile {
     pub(crate) fn advances(&self) -> bool {
         self.flags & OFlags::RWMODE != OFlags::RDWR || self.flags.contains(ADVANCES)
     }
+
+    /// File position.
+    ///
+    /// # Errors
+    /// Those of `lseek(2)`.
+    pub(crate) fn position(&self) -> Result<u64, Errno> {
+        match &self.state {
+            State::Own(own) => rustix::fs::tell(own),
+            State::Of(position) => Ok(*position),
+        }
+    }
+
+    /// Sets the position of the open file, which is the first argument of `call`. Not locked during calls, as with the vendor's driver: of
+    /// calls at the same time the last one counts.
+    ///
+    /// # Errors
+    /// Those of `lseek(2)` and `pidfd_getfd(2)`.
+    pub(crate) fn set_position(&self, call: &Call, position: u64) -> Result<(), Errno> {
+        let [descriptor, ..] = call.arguments;
+        let to = SeekFrom::Start(position);
+        if let State::Own(own) = &self.state {
+            return rustix::fs::seek(own, to).map(|_| ());
+        }
+        let file = duplicate(call.thread, descriptor).inspect_err(|error| {
+            if *error == Errno::PERM {
+                tracing::error!("the file position cannot be set here: pidfd_getfd is forbidden (a container needs SYS_PTRACE)");
+            }
+        })?;
+        rustix::fs::seek(file, to).map(|_| ())
+    }
 }
 
 /// Stand-ins of all device files.
@@ -121,6 +164,7 @@ pub(crate) struct Files {
     stand_ins: Mutex<HashMap<Object, Arc<OwnedFd>>>,
     /// Whether any program has opened a device file.
     opened: AtomicBool,
+    pub(crate) descriptions: Descriptions,
 }
 
 impl Files {
@@ -206,10 +250,39 @@ impl Files {
     /// # Errors
     /// As [`object`](Self::object).
     pub(crate) fn find(&self, thread: u32, descriptor: u64) -> Result<Option<OpenFile>, Errno> {
-        let Some(Object::File(file)) = self.object(thread, descriptor)? else { return Ok(None) };
+        // The kernel's calls take the low 32 bits.
         let number = u32::try_from(descriptor & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        let with = |known: Duplicate| OpenFile {
+            file: known.file,
+            flags: known.flags,
+            state: State::Own(known.own),
+        };
+        if let Some(known) = self.descriptions.find(thread, number) {
+            return Ok(Some(with(known)));
+        }
+        let Some(Object::File(file)) = self.object(thread, descriptor)? else { return Ok(None) };
+        if let Some(duplicate) = self.keep(thread, number, file) {
+            return Ok(Some(with(duplicate)));
+        }
         let state = process::descriptor(thread, number);
-        Ok(state.map(|(position, flags)| OpenFile { file, flags, position }))
+        Ok(state.map(|(position, flags)| OpenFile { file, flags, state: State::Of(position) }))
+    }
+
+    /// Keeps a duplicate of the descriptor of `file`. `None`: it is another file now, or duplicates are not possible.
+    fn keep(&self, thread: u32, descriptor: u32, file: DeviceFile) -> Option<Duplicate> {
+        // An event's flags change (O_NONBLOCK).
+        if is_event(file) || !self.descriptions.are_kept() {
+            return None;
+        }
+        let own = duplicate(thread, descriptor.into()).ok()?;
+        let inode = Inode::at(&own, "", AtFlags::EMPTY_PATH).ok()?;
+        if self.of_inode(inode) != Some(Object::File(file)) {
+            return None;
+        }
+        let flags = rustix::fs::fcntl_getfl(&own).ok()?;
+        let duplicate = Duplicate { file, flags, own: Arc::new(own) };
+        self.descriptions.add(thread, descriptor, duplicate.clone());
+        Some(duplicate)
     }
 
     /// Object behind a file.
@@ -301,8 +374,8 @@ mod tests {
         };
         rustix::fs::seek(&one, rustix::fs::SeekFrom::Start(8)).unwrap();
         let (first, second) = (seen(&one), seen(&other));
-        assert_eq!((first.position, first.advances()), (8, false));
-        assert_eq!((second.position, second.advances()), (0, true));
+        assert_eq!((first.position(), first.advances()), (Ok(8), false));
+        assert_eq!((second.position(), second.advances()), (Ok(0), true));
         assert_eq!(Object::File(first.file), USER);
         assert!(seen(&files.open(USER, OFlags::RDWR | OFlags::CREATE).unwrap()).advances());
         // A program's own memory file of the same name is not a device file.

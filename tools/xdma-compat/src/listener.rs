@@ -1,6 +1,6 @@
 //! The listener of a seccomp filter: supervised system calls arrive on it, and answers leave (`seccomp_unotify(2)`).
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -58,21 +58,29 @@ impl From<Result<u64, Errno>> for Answer {
 
 /// Listener of a filter.
 #[derive(Debug)]
-pub(crate) struct Listener(OwnedFd);
+pub(crate) struct Listener {
+    descriptor: OwnedFd,
+    /// Whether a receive ends when no process with the filter exists any more: since Linux 6.11. It needs no `poll` then.
+    receive_ends: bool,
+}
 
 impl Listener {
     pub(crate) fn new(descriptor: OwnedFd) -> Self {
-        let listener = Self(descriptor);
         // Older kernels refuse it, which only costs speed.
         // SAFETY: the argument is a number, not an address.
-        let _ = unsafe { libc::ioctl(listener.0.as_raw_fd(), SET_FLAGS.into(), SYNC_WAKE_UP) };
-        listener
+        let _ = unsafe { libc::ioctl(descriptor.as_raw_fd(), SET_FLAGS.into(), SYNC_WAKE_UP) };
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self { descriptor, receive_ends: version(&release) >= Some((6, 11)) }
     }
 
     /// Waits for the next call. `None`: no process with the filter exists any more.
     pub(crate) fn next(&self) -> Option<Call> {
+        let mut received = if self.receive_ends { self.receive() } else { None };
         loop {
-            let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
+            if received.is_some() {
+                return received;
+            }
+            let mut ready = [PollFd::new(&self.descriptor, PollFlags::IN)];
             match poll(&mut ready, None) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
@@ -82,20 +90,23 @@ impl Listener {
             if !ready.revents().contains(PollFlags::IN) {
                 return None;
             }
-            // SAFETY: all fields are integers; the kernel wants zeros.
-            let mut notification: libc::seccomp_notif = unsafe { core::mem::zeroed() };
-            // An error means that the caller was killed meanwhile.
-            if self.control(RECEIVE, &mut notification).is_ok() {
-                let libc::seccomp_data { nr, arch, args, .. } = notification.data;
-                return Some(Call {
-                    id: notification.id,
-                    thread: notification.pid,
-                    number: libc::c_long::from(nr),
-                    arguments: args,
-                    is_foreign: arch != filter::ARCHITECTURE,
-                });
-            }
+            received = self.receive();
         }
+    }
+
+    /// Waits for the next call. `None`: its caller was killed meanwhile, or a signal has arrived, or no process with the filter exists.
+    fn receive(&self) -> Option<Call> {
+        // SAFETY: all fields are integers; the kernel wants zeros.
+        let mut notification: libc::seccomp_notif = unsafe { core::mem::zeroed() };
+        self.control(RECEIVE, &mut notification).ok()?;
+        let libc::seccomp_data { nr, arch, args, .. } = notification.data;
+        Some(Call {
+            id: notification.id,
+            thread: notification.pid,
+            number: libc::c_long::from(nr),
+            arguments: args,
+            is_foreign: arch != filter::ARCHITECTURE,
+        })
     }
 
     /// Whether the call still waits. If not, its thread may have ended, and its number may belong to another one.
@@ -147,13 +158,34 @@ impl Listener {
     fn control<T>(&self, request: rustix::ioctl::Opcode, argument: &mut T) -> Result<i32, Errno> {
         // SAFETY: the kernel reads and writes as many bytes at `argument` as the request's number says, which is the size of `T` at all
         // calls (the constants at the head of this file).
-        let result =
-            unsafe { libc::ioctl(self.0.as_fd().as_raw_fd(), request.into(), core::ptr::from_mut(argument)) };
+        let result = unsafe {
+            libc::ioctl(self.descriptor.as_raw_fd(), request.into(), core::ptr::from_mut(argument))
+        };
         if result < 0 { Err(last_error()) } else { Ok(result) }
     }
+}
+
+/// Version and patch level of a kernel's release (`6.11.0-amd64`).
+fn version(release: &str) -> Option<(u32, u32)> {
+    let (version, rest) = release.split_once('.')?;
+    let level = rest.split(|other: char| !other.is_ascii_digit()).next()?;
+    Some((version.parse().ok()?, level.parse().ok()?))
 }
 
 /// Error of the last call to the C library.
 pub(crate) fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn version_of_kernel_release() {
+        assert_eq!(version("6.11.0-amd64"), Some((6, 11)));
+        assert_eq!(version("6.6-rc1"), Some((6, 6)));
+        assert_eq!(version("7.0"), Some((7, 0)));
+        assert_eq!(version("x"), None);
+    }
 }

@@ -29,6 +29,15 @@ pub(crate) struct Part {
     pub(crate) length: u64,
 }
 
+impl Part {
+    /// The part as an argument of `process_vm_readv`.
+    fn remote(&self) -> Result<libc::iovec, Errno> {
+        let address = usize::try_from(self.address).map_err(|_| Errno::FAULT)?;
+        let length = usize::try_from(self.length).map_err(|_| Errno::FAULT)?;
+        Ok(libc::iovec { iov_base: core::ptr::without_provenance_mut::<c_void>(address), iov_len: length })
+    }
+}
+
 /// Direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -77,6 +86,24 @@ impl<'a> Memory<'a> {
         unsafe { self.copy(Way::FromProgram, local, address) }
     }
 
+    /// Copies parts of `N` bytes, at most 1024 of them. Returns those before the first that the program cannot read.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read): the first part cannot be read.
+    pub(crate) fn values<const N: usize>(
+        self,
+        addresses: impl Iterator<Item = u64>,
+    ) -> Result<Vec<[u8; N]>, Errno> {
+        let part = |address| Part { address, length: N as u64 }.remote();
+        let remote = addresses.map(part).collect::<Result<Vec<_>, _>>()?;
+        let mut values = vec![[0; N]; remote.len()];
+        let local = libc::iovec { iov_base: values.as_mut_ptr().cast(), iov_len: N * values.len() };
+        // SAFETY: `local` is `values`, which nothing else uses.
+        let moved = unsafe { self.copy_parts(Way::FromProgram, local, &remote) }?;
+        values.truncate(moved / N);
+        Ok(values)
+    }
+
     /// Copies `from` to `address`.
     ///
     /// # Errors
@@ -87,22 +114,47 @@ impl<'a> Memory<'a> {
         unsafe { self.copy(Way::ToProgram, local, address) }
     }
 
-    /// Copies the bytes at `address` to shared memory.
+    /// Copies parts to shared memory, in order. Returns how many bytes: those of all parts before the first that the program cannot read.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
-    pub(crate) fn read_shared(self, address: u64, into: SharedSlice<'_>) -> Result<(), Errno> {
+    /// As [`read`](Self::read): the first part cannot be read.
+    pub(crate) fn gather(self, parts: &[Part], into: SharedSlice<'_>) -> Result<u64, Errno> {
         // SAFETY: the slice covers live shared memory, which the kernel may write at any time, as the card may.
-        unsafe { self.copy(Way::FromProgram, shared(into), address) }
+        unsafe { self.move_parts(Way::FromProgram, shared(into), parts) }
     }
 
-    /// Copies shared memory to `address`.
+    /// Copies shared memory to parts, in order. Returns how many bytes: those of all parts before the first that the program cannot write.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
-    pub(crate) fn write_shared(self, address: u64, from: SharedSlice<'_>) -> Result<(), Errno> {
+    /// As [`write`](Self::write): the first part cannot be written.
+    pub(crate) fn scatter(self, parts: &[Part], from: SharedSlice<'_>) -> Result<u64, Errno> {
         // SAFETY: the slice covers live shared memory, which is only read.
-        unsafe { self.copy(Way::ToProgram, shared(from), address) }
+        unsafe { self.move_parts(Way::ToProgram, shared(from), parts) }
+    }
+
+    /// Copies between shared memory and parts.
+    ///
+    /// # Safety
+    /// As [`copy_parts`](Self::copy_parts).
+    unsafe fn move_parts(self, way: Way, local: libc::iovec, parts: &[Part]) -> Result<u64, Errno> {
+        let moved = match parts {
+            // No memory for a list.
+            // SAFETY: the caller vouches for `local`.
+            [part] => unsafe { self.copy_parts(way, local, &[part.remote()?]) },
+            parts => {
+                let remote = parts.iter().map(|part| part.remote()).collect::<Result<Vec<_>, _>>()?;
+                // SAFETY: the caller vouches for `local`.
+                unsafe { self.copy_parts(way, local, &remote) }
+            }
+        }?;
+        let mut whole = 0;
+        for part in parts {
+            if moved as u64 - whole < part.length {
+                break;
+            }
+            whole += part.length;
+        }
+        if whole == 0 { Err(Errno::FAULT) } else { Ok(whole) }
     }
 
     /// Reads the path at `address`, without the zero at its end.
@@ -157,31 +209,43 @@ impl<'a> Memory<'a> {
     /// Copies all bytes of `local` from or to `address`.
     ///
     /// # Safety
-    /// `local` must be valid for writes (from the program) or reads (to the program) during the call.
+    /// As [`copy_parts`](Self::copy_parts).
     unsafe fn copy(self, way: Way, local: libc::iovec, address: u64) -> Result<(), Errno> {
         if local.iov_len == 0 {
             return Ok(());
         }
-        let Ok(at) = usize::try_from(address) else { return Err(Errno::FAULT) };
-        self.check()?;
-        let remote =
-            libc::iovec { iov_base: core::ptr::without_provenance_mut::<c_void>(at), iov_len: local.iov_len };
+        let remote = Part { address, length: local.iov_len as u64 }.remote()?;
+        // SAFETY: the caller vouches for `local`.
+        match unsafe { self.copy_parts(way, local, &[remote]) }? {
+            moved if moved == local.iov_len => Ok(()),
+            _ => Err(Errno::FAULT),
+        }
+    }
+
+    /// Copies the bytes of `local` from or to parts of the program's memory, in order. Returns how many: all up to a part that the program
+    /// cannot access.
+    ///
+    /// # Safety
+    /// `local` must be valid for writes (from the program) or reads (to the program) during the call.
+    unsafe fn copy_parts(self, way: Way, local: libc::iovec, remote: &[libc::iovec]) -> Result<usize, Errno> {
+        let (local, count) = (&raw const local, remote.len() as libc::c_ulong);
+        // Before a write, so that no other process's memory changes.
+        if way == Way::ToProgram {
+            self.check()?;
+        }
         // SAFETY: the caller vouches for `local`. `remote` is in the other process: the kernel checks it against that process's mappings.
         let moved = unsafe {
             match way {
-                Way::FromProgram => {
-                    libc::process_vm_readv(self.thread, &raw const local, 1, &raw const remote, 1, 0)
-                }
-                Way::ToProgram => {
-                    libc::process_vm_writev(self.thread, &raw const local, 1, &raw const remote, 1, 0)
-                }
+                Way::FromProgram => libc::process_vm_readv(self.thread, local, 1, remote.as_ptr(), count, 0),
+                Way::ToProgram => libc::process_vm_writev(self.thread, local, 1, remote.as_ptr(), count, 0),
             }
         };
-        match usize::try_from(moved) {
-            Ok(moved) if moved == local.iov_len => Ok(()),
-            Ok(_) => Err(Errno::FAULT),
-            Err(_) => Err(last_error()),
+        let moved = usize::try_from(moved).map_err(|_| last_error());
+        // After a read: the caller still waits, so it was its memory.
+        if way == Way::FromProgram {
+            self.check()?;
         }
+        moved
     }
 }
 

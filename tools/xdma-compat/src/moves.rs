@@ -1,10 +1,10 @@
 //! Calls that move data, and those on the file position.
 
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::dma::{Request, TransferError};
-use crate::files::{OpenFile, duplicate, is_event};
+use crate::files::{OpenFile, is_event};
 use crate::listener::{Answer, Call};
 use crate::memory::Part;
 use crate::node::Node;
@@ -81,13 +81,13 @@ impl Supervisor {
             Node::Control | Node::User | Node::Bypass | Node::BypassOf(..) => {
                 let bar = device.bar(open.file.node).ok_or(Errno::NODEV)?;
                 let whole = matches!(open.file.node, Node::Bypass | Node::BypassOf(..));
-                let at = offset.unwrap_or(open.position);
+                let at = offset.map_or_else(|| open.position(), Ok)?;
                 memory.check()?;
                 // A register of a design, or of a server, may answer late.
                 turn.give_up();
                 let moved = registers::access(bar, access, memory, parts, at, whole)?;
                 if offset.is_none() && moved > 0 {
-                    set_position(call, at.wrapping_add(moved))?;
+                    open.set_position(call, at.wrapping_add(moved))?;
                 }
                 Ok(Answer::Value(moved))
             }
@@ -111,7 +111,7 @@ impl Supervisor {
         }
         let device = self.devices.get(open.file.card).ok_or(Errno::NODEV)?;
         let channel = device.channel(open.file.node).ok_or(Errno::NODEV)?;
-        let address = offset.unwrap_or(open.position);
+        let address = offset.map_or_else(|| open.position(), Ok)?;
         let advances = offset.is_none() && open.advances();
         let mut wait = Wait::new(&self.listener, call);
         let mut used = channel.lock_for(|| turn.give_up(), &mut wait)?;
@@ -124,7 +124,10 @@ impl Supervisor {
             wait: Some(wait),
             blocks: &mut || turn.give_up(),
         };
-        request.memory.check()?;
+        // A read from a program's memory is checked itself.
+        if access == Access::Read {
+            request.memory.check()?;
+        }
         let moved = match channel.transfer(&device.card, &mut request) {
             Ok(moved) => moved,
             Err(TransferError::Refused(error)) => return Err(error),
@@ -136,7 +139,7 @@ impl Supervisor {
             }
         };
         if advances && moved > 0 {
-            set_position(call, address.wrapping_add(moved))?;
+            open.set_position(call, address.wrapping_add(moved))?;
         }
         // What a packet's reader did not get is for the next one.
         match reply {
@@ -245,18 +248,6 @@ pub(crate) fn seek_end(call: &Call, open: &OpenFile, offset: u64, whence: u64) -
     }
     let at = i64::from(u32::MAX).checked_add(offset.cast_signed()).and_then(|at| u64::try_from(at).ok());
     let at = at.ok_or(Errno::INVAL)?;
-    set_position(call, at)?;
+    open.set_position(call, at)?;
     Ok(at)
-}
-
-/// Sets the position of the open file in the first argument of a call. Not locked during calls, as with the vendor's driver: of calls at the
-/// same time the last one counts.
-fn set_position(call: &Call, position: u64) -> Result<(), Errno> {
-    let [descriptor, ..] = call.arguments;
-    let file = duplicate(call.thread, descriptor).inspect_err(|error| {
-        if *error == Errno::PERM {
-            tracing::error!("the file position cannot be set here: pidfd_getfd is forbidden (a container needs SYS_PTRACE)");
-        }
-    })?;
-    rustix::fs::seek(file, SeekFrom::Start(position)).map(|_| ())
 }

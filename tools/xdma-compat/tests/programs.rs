@@ -38,6 +38,16 @@ fn program_card_memory_reads_back() {
 }
 
 #[test]
+fn program_replaced_descriptors_are_of_new_file() {
+    passes_on_default_card("replaced");
+}
+
+#[test]
+fn program_inaccessible_memory_ends_transfer_before_it() {
+    passes_on_default_card("partial");
+}
+
+#[test]
 fn program_descriptors_survive_dup_fork_exec() {
     passes_on_default_card("inheritance");
 }

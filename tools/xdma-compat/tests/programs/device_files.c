@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/select.h>
@@ -104,6 +105,73 @@ static void inheritance(void)
     char in[37] = {0};
     CHECK(pread(opened("/dev/xdma0_c2h_1", O_RDONLY), in, 36, 0) == 36);
     CHECK(memcmp(in, "dup2", 4) == 0 && memcmp(in + 16, "fork", 4) == 0 && memcmp(in + 32, "exec", 4) == 0);
+}
+
+/* Descriptors that have moved data, and are of another file then. */
+static void replaced(void)
+{
+    int to = opened("/dev/xdma0_h2c_0", O_RDWR), from = opened("/dev/xdma0_c2h_0", O_RDWR);
+    int ordinary = memfd_create("ordinary", 0), other = opened("/dev/xdma0_h2c_1", O_RDWR);
+    char out[64] = "replaced", in[64];
+    CHECK(pwrite(to, out, 64, 0) == 64);
+    CHECK(dup2(ordinary, to) == to && pwrite(to, out, 8, 100) == 8);
+    CHECK(pread(ordinary, in, 8, 100) == 8 && memcmp(in, out, 8) == 0);
+    CHECK(dup2(from, to) == to);
+    FAILS(pwrite(to, out, 64, 0), EINVAL);
+    CHECK(pread(to, in, 64, 0) == 64 && memcmp(in, out, 64) == 0);
+    CHECK(dup2(other, to) == to && lseek(other, 0x80, SEEK_SET) == 0x80 && write(to, out + 1, 63) == 63);
+    CHECK(pread(from, in, 63, 0x80) == 63 && memcmp(in, out + 1, 63) == 0);
+    close(to);
+    FAILS(pwrite(to, out, 64, 0), EBADF);
+    /* A reopened file has another position and mode. */
+    CHECK(open("/dev/xdma0_h2c_0", O_WRONLY) == to && write(to, out, 64) == 64 && lseek(to, 0, SEEK_CUR) == 64);
+    FAILS(read(to, in, 64), EBADF);
+    /* A lock ends with the program's last descriptor. */
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    for (int kind = 0; kind < 2; kind++) {
+        int first = opened("/dev/xdma0_h2c_0", O_RDWR), second = opened("/dev/xdma0_h2c_0", O_RDWR);
+        CHECK(pwrite(first, out, 64, 0) == 64 && pwrite(second, out, 64, 0) == 64);
+        CHECK((kind ? fcntl(first, F_OFD_SETLK, &lock) : flock(first, LOCK_EX)) == 0);
+        CHECK(pwrite(first, out, 64, 0) == 64);
+        FAILS(kind ? fcntl(second, F_OFD_SETLK, &lock) : flock(second, LOCK_EX | LOCK_NB), EWOULDBLOCK);
+        close(first);
+        CHECK((kind ? fcntl(second, F_OFD_SETLK, &lock) : flock(second, LOCK_EX | LOCK_NB)) == 0);
+        close(second);
+    }
+}
+
+/* Memory of which a part cannot be accessed: the parts before it are moved. */
+static void partial(void)
+{
+    int to = opened("/dev/xdma0_h2c_0", O_RDWR), from = opened("/dev/xdma0_c2h_0", O_RDWR);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), slot = 256 << 10;
+    char *memory = mmap(NULL, 2 * slot, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED && mprotect(memory + slot + page, page, PROT_NONE) == 0);
+    memset(memory, 0x5a, slot + page);
+    struct iovec parts[4] = {{memory, 100}, {memory + page, page}, {memory + slot, 2 * page}, {memory, 100}};
+    CHECK(pwritev(to, parts, 4, 0) == 100 + (ssize_t)page);
+    CHECK(preadv(from, parts, 4, 0) == 100 + (ssize_t)page);
+    FAILS(pwritev(to, parts + 2, 2, 0), EFAULT);
+    FAILS(preadv(from, parts + 2, 2, 0), EFAULT);
+    /* Of one part, what is moved at once. */
+    CHECK(pwrite(to, memory, 2 * slot, 0) == (ssize_t)slot);
+    CHECK(pread(from, memory, 2 * slot, 0) == (ssize_t)slot);
+    /* Parts that are divided between slots, and more parts than one. */
+    struct iovec many[1024];
+    for (int i = 0; i < 1024; i++)
+        many[i] = (struct iovec){memory + i * 37 % 4096, i % 3 * 251};
+    many[7].iov_len = slot;
+    ssize_t length = 0;
+    for (int i = 0; i < 1024; i++)
+        length += (ssize_t)many[i].iov_len;
+    fill((unsigned char *)memory, slot, 5);
+    char *expected = malloc((size_t)length), *in = malloc((size_t)length);
+    for (ssize_t i = 0, at = 0; i < 1024; at += (ssize_t)many[i++].iov_len)
+        memcpy(expected + at, many[i].iov_base, many[i].iov_len);
+    CHECK(pwritev(to, many, 1024, 0x100) == length && pread(from, in, (size_t)length, 0x100) == length);
+    CHECK(memcmp(in, expected, (size_t)length) == 0);
+    free(expected);
+    free(in);
 }
 
 /* Both processes use the files that were opened before the fork, at the same time. */
@@ -345,6 +413,15 @@ static void controls(void)
     CHECK(pwrite(to, out, 4096, 0) == 4096);
     value = 0;
     CHECK(ioctl(to, _IOW('q', 4, int), &value) == 0);
+    /* No byte of a long transfer to a constant address has another one. */
+    char *zeros = calloc(1, 600 << 10);
+    CHECK(pwrite(to, out, 4096, 0x41000) == 4096);
+    value = 1;
+    CHECK(ioctl(to, _IOW('q', 4, int), &value) == 0 && pwrite(to, zeros, 600 << 10, 0x1000) == 600 << 10);
+    value = 0;
+    CHECK(ioctl(to, _IOW('q', 4, int), &value) == 0);
+    CHECK(pread(from, in, 4096, 0x41000) == 4096 && memcmp(in, out, 4096) == 0);
+    free(zeros);
     /* A window of 1 KiB that starts again: it has the last KiB in the end. */
     struct aperture window = {.at = 0x4000, .aperture = 1024, .buffer = (unsigned long)out, .length = sizeof out};
     CHECK(ioctl(to, _IOW('q', 8, struct aperture *), &window) == 0 && window.done == sizeof out && window.error == 0);
@@ -446,6 +523,7 @@ int main(int count, char **arguments)
         {"memory", memory},         {"inheritance", inheritance},   {"inherited", inherited}, {"forked", forked},
         {"registers", registers_mapped},
         {"events", events},         {"no-events", no_events},       {"asynchronous", asynchronous},
+        {"replaced", replaced},     {"partial", partial},
         {"controls", controls},     {"threads", threads},           {"streams", streams}, {"waiting", waiting},
     };
     self = arguments[0];
