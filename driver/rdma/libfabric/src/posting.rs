@@ -12,10 +12,6 @@ use core::ffi::c_void;
 use fpga_messages::{CompleteWhen, CompletionKind, HostRange, HostRanges, MAX_INJECT, PostError, Token};
 use libc::iovec;
 
-/// Flags of the program that ask for a completion.
-const COMPLETIONS: u64 =
-    FI_COMPLETION | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
-
 /// Where the flags of an operation come from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Flags {
@@ -87,8 +83,10 @@ impl Transmission {
         };
         let is_inject = matches!(self.flags, Flags::Inject)
             || flags & FI_INJECT != 0 && self.kind != CompletionKind::Read;
+        // Flags such as FI_DELIVERY_COMPLETE state when an operation is complete, not whether it has an entry (fi_endpoint(3),
+        // FI_SELECTIVE_COMPLETION). MPICH counts such operations and has no request for an entry.
         let asks = !matches!(self.flags, Flags::Inject)
-            && state.tx.as_ref().is_some_and(|binding| !binding.is_selective || flags & COMPLETIONS != 0);
+            && state.tx.as_ref().is_some_and(|binding| !binding.is_selective || flags & FI_COMPLETION != 0);
         let is_delivery = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) != 0;
         let mut complete = if is_delivery { CompleteWhen::Delivered } else { CompleteWhen::Transmitted };
         let mut mark = self.entry_flags | if asks { user::REPORT } else { 0 };

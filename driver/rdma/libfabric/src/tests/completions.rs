@@ -24,6 +24,17 @@ fn selective_completion_reports_only_marked_operations() {
         context: context(2),
         data: 0,
     };
+    // These flags state when the operation is complete.
+    for flags in [0, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE] {
+        assert_eq!(f!(a.msg.sendmsg(&raw const message, flags)), 0);
+    }
+    let (b, mut buffer) = (program.b.endpoint, [0_u8; 1]);
+    for _ in 0..5 {
+        let buffer = buffer.as_mut_ptr().cast();
+        assert_eq!(f!(b.msg.recv(buffer, 1, null_mut(), FI_ADDR_UNSPEC, null_mut())), 0);
+    }
+    assert_eq!(f!(a.msg.sendmsg(&raw const message, FI_DELIVERY_COMPLETE)), 0);
+    assert_eq!(try_read(program.a.queue).map(|_| ()), Err(AGAIN));
     assert_eq!(f!(a.msg.sendmsg(&raw const message, FI_COMPLETION)), 0);
     assert_eq!(read(program.a.queue).unwrap().0.op_context, context(2));
     assert_eq!(f!(a.msg.sendmsg(&raw const message, 1 << 62)), -(EBADFLAGS.get() as isize));
