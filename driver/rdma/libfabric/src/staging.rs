@@ -1,7 +1,7 @@
 //! Copies of injected data.
 //!
-//! The engine copies injected data itself if the end of the operation is not requested. Operations that are counted, that write a completion entry or that
-//! complete at the peer keep their data until then: it is copied to a slot here.
+//! The engine copies injected data itself if the end of the operation is not requested. Operations that are counted or that
+//! write a completion entry keep their data until then: it is copied to a slot here.
 
 use crate::code::Code;
 use crate::info::INJECT_SIZE;
