@@ -5,10 +5,14 @@ mod fabtests;
 mod mpi;
 mod random;
 mod shared;
+mod traffic;
 
 use fpga_pci::testing::skipped_without;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
+
+/// Endpoints of `transfers.c`, and the minimum number of packets that their cards receive: two transfers of 1 MiB.
+const TRANSFERS: (usize, u64) = (2, (2 << 20) / traffic::MAX_PACKET);
 
 /// The provider under its name for libfabric, in a directory of its own.
 struct Installed(tempfile::TempDir);
@@ -30,18 +34,12 @@ impl Installed {
         Self(directory)
     }
 
-    /// Runs a program whose libfabric has this provider.
-    fn run(&self, program: &Path, arguments: &[&str]) -> Option<Output> {
+    /// A program whose libfabric has this provider, and whose endpoints print their cards' counters.
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         self.prepare(&mut command);
-        command.args(arguments).output().ok()
-    }
-
-    /// Runs a program whose endpoints are views of a shared card.
-    fn run_shared(&self, program: &Path, owner: &shared::Served) -> Option<Output> {
-        let mut command = Command::new(program);
-        self.prepare(&mut command);
-        command.env("FPGA_CARD", owner.card()).output().ok()
+        command.args(arguments).env("FI_LOG_LEVEL", "info");
+        command
     }
 
     fn prepare(&self, command: &mut Command) {
@@ -87,45 +85,42 @@ fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
     Some(binary)
 }
 
-/// Compiles and runs a program that prints "ok" at its end.
-fn check(source: &str, arguments: &[&str]) {
+/// Compiles and runs a program that prints "ok" at its end, on simulated cards and without the provider. Its `endpoints` receive at least
+/// `packets` packets in all.
+fn check(source: &str, arguments: &[&str], endpoints: usize, packets: u64) {
     let installed = Installed::new();
     let Some(program) = compiled(source, installed.0.path()) else { return };
-    checked(&installed.run(&program, arguments).unwrap());
-}
-
-fn checked(output: &Output) {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
+    traffic::check(&installed.command(&program, arguments).output().unwrap(), endpoints, packets);
+    traffic::check_fails_without_provider(installed.command(&program, arguments));
 }
 
 #[test]
 fn library_opens_objects_and_refuses_wrong_calls() {
-    check("objects.c", &[]);
+    check("objects.c", &[], 0, 0);
 }
 
 #[test]
 fn endpoints_exchange_data_through_cards() {
-    check("transfers.c", &[]);
+    check("transfers.c", &[], TRANSFERS.0, TRANSFERS.1);
 }
 
 #[test]
 fn objects_in_forked_child_are_refused_and_parent_continues() {
-    check("fork.c", &[]);
+    check("fork.c", &[], 2, 1);
 }
 
 #[test]
 fn operations_in_the_steady_state_allocate_nothing() {
     // A sanitizer has an allocator of its own.
     if !has_sanitizer() {
-        check("allocations.c", &[]);
+        check("allocations.c", &[], 2, 1);
     }
 }
 
 #[test]
 fn processor_time_per_message_is_measured() {
-    check("cost.c", &["fpga", "8", "1000"]);
-    check("cost.c", &["fpga", "65536", "500", "16"]);
+    check("cost.c", &["fpga", "8", "1000"], 2, 2000);
+    check("cost.c", &["fpga", "65536", "500", "16"], 2, 500 * 65536 / traffic::MAX_PACKET);
 }
 
 #[test]
@@ -145,7 +140,8 @@ fn endpoints_of_shared_card_exchange_data() {
     let installed = Installed::new();
     let Some(program) = compiled("transfers.c", installed.0.path()) else { return };
     let owner = shared::Served::new();
-    checked(&installed.run_shared(&program, &owner).unwrap());
+    let output = installed.command(&program, &[]).env("FPGA_CARD", owner.card()).output().unwrap();
+    traffic::check(&output, TRANSFERS.0, TRANSFERS.1);
 }
 
 #[test]
@@ -153,7 +149,8 @@ fn fi_info_lists_provider() {
     if has_sanitizer() {
         return;
     }
-    let Some(output) = Installed::new().run(Path::new("fi_info"), &["-p", "fpga"]) else {
+    let installed = Installed::new();
+    let Ok(output) = installed.command(Path::new("fi_info"), &["-p", "fpga"]).output() else {
         skipped_without("fi_info", "libfabric-bin");
         return;
     };

@@ -1,4 +1,4 @@
-/* Exchanges of MPI ranks with checks of content: point to point in all sizes, any source, collective, one-sided.
+/* Exchanges of MPI ranks with checks of content: point to point in all sizes, any source, unexpected messages, collective, one-sided.
    The argument is the number of rounds, 1 by default. */
 #include <mpi.h>
 #include <stdio.h>
@@ -55,6 +55,19 @@ static void any_source(void)
     free(expected);
 }
 
+/* Small messages that arrive before their receives, which take them in the reverse order. */
+static void unexpected(void)
+{
+    enum { COUNT = 2000 };
+    if (rank == 0)
+        for (int number = 0; number < COUNT; number++) MPI_Send(&number, 1, MPI_INT, 1, number, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int number = COUNT - 1, received; rank == 1 && number >= 0; number--) {
+        MPI_Recv(&received, 1, MPI_INT, 0, number, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check(received == number, "wrong unexpected message");
+    }
+}
+
 static void collective(void)
 {
     long sum, mine = rank + 1;
@@ -92,6 +105,33 @@ static void one_sided(void)
     free(mine);
 }
 
+/* Memory of the program as a window, with the target's help and without. */
+static void passive(void)
+{
+    enum { MAX_COUNT = 100000 };
+    int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    for (int count = 1; count <= MAX_COUNT; count *= 10) {
+        long *memory = calloc((size_t)count, sizeof *memory), *mine = calloc((size_t)count, sizeof *mine);
+        MPI_Win window;
+        for (int at = 0; at < count; at++) mine[at] = rank + at;
+        MPI_Win_create(memory, (MPI_Aint)sizeof *memory * count, sizeof *memory, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, next, 0, window);
+        MPI_Put(mine, count, MPI_LONG, next, 0, count, MPI_LONG, window);
+        MPI_Win_flush(next, window);
+        for (int at = 0; at < count; at++) mine[at] = 0;
+        MPI_Get(mine, count, MPI_LONG, next, 0, count, MPI_LONG, window);
+        MPI_Win_unlock(next, window);
+        for (int at = 0; at < count; at++) check(mine[at] == rank + at, "wrong number of a get");
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
+        for (int at = 0; at < count; at++) check(memory[at] == previous + at, "wrong number of a put under a lock");
+        MPI_Win_unlock(rank, window);
+        MPI_Win_free(&window);
+        free(memory);
+        free(mine);
+    }
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -101,8 +141,10 @@ int main(int argc, char **argv)
     for (int round = 1; round <= rounds; round++) {
         ring();
         any_source();
+        unexpected();
         collective();
         one_sided();
+        passive();
         MPI_Barrier(MPI_COMM_WORLD);
         if (rank == 0 && rounds > 1) {
             printf("round %d\n", round);

@@ -1,9 +1,10 @@
-//! MPI programs over the provider: Open MPI or MPICH, if they are installed.
+//! MPI programs over the provider, with every installed MPI library: Open MPI and MPICH.
 //!
-//! `FPGA_MPI` names the directory with `mpicc` and `mpirun`; without it they are searched in `PATH`.
+//! `FPGA_MPI` names the directories with `mpicc` and `mpirun` of each library, separated by colons. Without it they are searched in `PATH`, under
+//! these names and Debian's names of either library.
 
-use crate::Installed;
 use crate::shared::Served;
+use crate::{Installed, traffic};
 use fpga_pci::testing::{skipped, skipped_without};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -16,40 +17,79 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 const RING_BYTES: u64 = (5_u64.pow(10) - 1) / 4;
 const LOOK: Duration = Duration::from_millis(10);
 
-fn tool(name: &str) -> PathBuf {
-    std::env::var_os("FPGA_MPI").map_or_else(|| name.into(), |directory| Path::new(&directory).join(name))
+/// Installed MPI library.
+struct Library {
+    compiler: PathBuf,
+    launcher: PathBuf,
+    is_open_mpi: bool,
 }
 
-/// Whether `mpirun` is that of Open MPI; `None` if there is no MPI.
-fn is_open_mpi() -> Option<bool> {
-    let version = Command::new(tool("mpirun")).arg("--version").output().ok()?;
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    Some(version.contains("Open MPI") || version.contains("OpenRTE"))
-}
-
-/// Command that starts `ranks` processes.
-fn launcher(installed: &Installed, ranks: u32, is_open_mpi: bool) -> Command {
-    let mut command = Command::new(tool("mpirun"));
-    installed.prepare(&mut command);
-    // The provider prints the card's counters.
-    command.env("FI_LOG_LEVEL", "info").args(["-n", &ranks.to_string()]);
-    if is_open_mpi {
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command.args(["--oversubscribe", "--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
-        command.args(["--mca", "mtl_ofi_provider_include", "fpga"]);
-        // One-sided operations by messages: on one machine the default is its own shared memory.
-        command.args(["--mca", "osc", "pt2pt", "--mca", "btl", "self"]);
-    } else {
-        // Also between processes of one machine, and where the default is UCX.
-        command.env("FI_PROVIDER", "fpga").env("MPIR_CVAR_NOLOCAL", "1").env("MPIR_CVAR_CH4_NETMOD", "ofi");
+/// All installed libraries.
+fn libraries() -> Vec<Library> {
+    let directories = |name| std::env::var_os(name).map(|list| std::env::split_paths(&list).collect());
+    let (directories, suffixes): (Vec<PathBuf>, &[&str]) = match directories("FPGA_MPI") {
+        Some(directories) => (directories, &[""]),
+        None => (directories("PATH").unwrap_or_default(), &["", ".openmpi", ".mpich"]),
+    };
+    let mut found: Vec<Library> = Vec::new();
+    for (directory, suffix) in
+        directories.iter().flat_map(|path| suffixes.iter().map(move |name| (path, name)))
+    {
+        let [compiler, launcher] = ["mpicc", "mpirun"].map(|name| directory.join(format!("{name}{suffix}")));
+        let same = |other: &Library| {
+            std::fs::canonicalize(&other.launcher).ok() == std::fs::canonicalize(&launcher).ok()
+        };
+        if !compiler.exists() || found.iter().any(same) {
+            continue;
+        }
+        let Ok(version) = Command::new(&launcher).arg("--version").output() else { continue };
+        let version = String::from_utf8_lossy(&version.stdout).into_owned();
+        let is_open_mpi = version.contains("Open MPI") || version.contains("OpenRTE");
+        found.push(Library { compiler, launcher, is_open_mpi });
     }
-    command
+    found
+}
+
+impl Library {
+    /// Reason why the library cannot use libfabric at all.
+    fn without_libfabric(&self) -> Option<String> {
+        if self.is_open_mpi {
+            return None;
+        }
+        let program = self.launcher.with_file_name("mpichversion");
+        let version = Command::new(&program).output().map(|output| output.stdout).unwrap_or_default();
+        let version = String::from_utf8_lossy(&version).into_owned();
+        let device = version.lines().find_map(|line| line.strip_prefix("MPICH Device:")).unwrap_or("").trim();
+        (!device.contains("ofi")).then(|| {
+            format!("{} is an MPICH with the device `{device}`, without libfabric", self.launcher.display())
+        })
+    }
+
+    /// Command that starts `ranks` processes.
+    fn command(&self, installed: &Installed, ranks: u32) -> Command {
+        let mut command = Command::new(&self.launcher);
+        installed.prepare(&mut command);
+        // The provider prints the card's counters.
+        command.env("FI_LOG_LEVEL", "info").args(["-n", &ranks.to_string()]);
+        if self.is_open_mpi {
+            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            command.args(["--oversubscribe", "--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
+            command.args(["--mca", "mtl_ofi_provider_include", "fpga"]);
+            // One-sided operations by messages: on one machine the default is its own shared memory.
+            command.args(["--mca", "osc", "pt2pt", "--mca", "btl", "self"]);
+        } else {
+            // Also between processes of one machine, and where the default is UCX.
+            command
+                .env("FI_PROVIDER", "fpga")
+                .env("MPIR_CVAR_NOLOCAL", "1")
+                .env("MPIR_CVAR_CH4_NETMOD", "ofi");
+        }
+        command
+    }
 }
 
 /// Runs a job. Returns the numbers of packets that the cards of its ranks have received, or its output if it fails.
-fn run(installed: &Installed, program: &Path, ranks: u32, card: &str) -> Result<Vec<u64>, String> {
-    let mut command = launcher(installed, ranks, is_open_mpi().unwrap());
-    command.env("FPGA_CARD", card);
+fn run(installed: &Installed, mut command: Command, program: &Path, ranks: u32) -> Result<Vec<u64>, String> {
     let output = installed.0.path().join("output");
     let file = std::fs::File::create(&output).unwrap();
     command.arg(program).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
@@ -73,8 +113,34 @@ fn run(installed: &Installed, program: &Path, ranks: u32, card: &str) -> Result<
     if !is_right {
         return Err(format!("{ranks} ranks: {status:?}\n{text}"));
     }
-    let received = |line: &str| line.split_once(" packets and received ")?.1.trim().parse().ok();
-    Ok(text.lines().filter_map(received).collect())
+    Ok(traffic::received_packets(&text))
+}
+
+/// Compiles the program, and runs it on cards of each rank, on a shared card, and without cards or provider.
+fn check(library: &Library) {
+    let installed = Installed::new();
+    let program = installed.0.path().join("mpi");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi.c");
+    let compiled = Command::new(&library.compiler).arg("-o").arg(&program).arg(source).output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let owner = Served::new();
+    for (ranks, card) in [(2, "mock"), (4, "mock"), (2, &*owner.card()), (4, &*owner.card())] {
+        let mut command = library.command(&installed, ranks);
+        command.env("FPGA_CARD", card);
+        let received = run(&installed, command, &program, ranks).unwrap();
+        let library = library.launcher.display();
+        assert_eq!(received.len(), ranks as usize, "{library}: each rank has a card of its own");
+        // The bytes of every rank have passed through its card.
+        let least = RING_BYTES / traffic::MAX_PACKET;
+        assert!(received.iter().all(|packets| *packets >= least), "{library}: {received:?}");
+    }
+    // The library finds no other way.
+    for (name, value) in [("FPGA_CARD", "vfio-user:/nonexistent"), traffic::NO_PROVIDER] {
+        let mut command = library.command(&installed, 2);
+        command.env(name, value);
+        let without = run(&installed, command, &program, 2).unwrap_err();
+        assert!(!without.contains("ok 2 ranks"), "{without}");
+    }
 }
 
 #[test]
@@ -82,29 +148,14 @@ fn mpi_ranks_exchange_data() {
     if crate::has_sanitizer() {
         return;
     }
-    let installed = Installed::new();
-    let program = installed.0.path().join("mpi");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi.c");
-    let compiled = Command::new(tool("mpicc")).arg("-o").arg(&program).arg(source).output();
-    let (Ok(compiled), Some(is_open_mpi)) = (compiled, is_open_mpi()) else {
+    let libraries = libraries();
+    if libraries.is_empty() {
         skipped_without("mpicc or mpirun", "openmpi-bin libopenmpi-dev");
-        return;
-    };
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let owner = Served::new();
-    for (ranks, card) in [(2, "mock"), (4, "mock"), (2, &*owner.card()), (4, &*owner.card())] {
-        let received = run(&installed, &program, ranks, card).unwrap();
-        if received.is_empty() && !is_open_mpi {
-            skipped(
-                "this MPICH does not use libfabric, but UCX or its own network modules: its jobs cannot use cards",
-            );
-            return;
-        }
-        assert_eq!(received.len(), ranks as usize, "each rank has a card of its own");
-        // The bytes of every rank have passed through its card, in packets of 4 KiB at most.
-        assert!(received.iter().all(|packets| *packets >= RING_BYTES / 4096), "{received:?}");
     }
-    // Without cards, the library finds no other way.
-    let without = run(&installed, &program, 2, "vfio-user:/nonexistent").unwrap_err();
-    assert!(!without.contains("ok 2 ranks"), "{without}");
+    for library in libraries {
+        match library.without_libfabric() {
+            Some(reason) => skipped(reason),
+            None => check(&library),
+        }
+    }
 }
