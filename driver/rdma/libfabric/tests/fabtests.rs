@@ -1,6 +1,6 @@
 //! Programs of fabtests, libfabric's own tests, as pairs of processes. FPGA_FABTESTS names the directory with the programs.
 
-use crate::Installed;
+use crate::{Installed, traffic};
 use fpga_pci::testing::skipped;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -55,7 +55,7 @@ fn start(programs: &Path, installed: &Installed, pair: &str, side: &[&str], outp
     let mut command = Command::new(programs.join(words.next().unwrap()));
     installed.prepare(&mut command);
     // Clients of programs that exchange addresses by a socket use the server's port, too.
-    command.env("FPGA_ADDRESS", "127.0.0.2");
+    command.env("FPGA_ADDRESS", "127.0.0.2").env("FI_LOG_LEVEL", "info");
     let file = std::fs::File::create(output).unwrap();
     command.args(words).args(["-p", "fpga"]).args(side);
     command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
@@ -75,7 +75,7 @@ fn exit_code(running: &mut Running, deadline: Instant) -> Option<i32> {
     }
 }
 
-/// Runs a pair. Returns its failure.
+/// Runs a pair, whose cards must have received packets. Returns its failure.
 fn run(programs: &Path, pair: &str) -> Option<String> {
     let installed = Installed::new();
     let outputs = ["server", "client"].map(|side| installed.0.path().join(side));
@@ -86,13 +86,12 @@ fn run(programs: &Path, pair: &str) -> Option<String> {
     let mut client = start(programs, &installed, pair, &["127.0.0.1"], client_output);
     let deadline = Instant::now() + TIMEOUT;
     let codes = [exit_code(&mut server, deadline), exit_code(&mut client, deadline)];
+    let texts = outputs.map(|output| std::fs::read_to_string(output).unwrap_or_default());
+    let has_traffic = |text: &String| traffic::received_packets(text).iter().any(|packets| *packets > 0);
     match codes {
-        [Some(0), Some(0)] => None,
+        [Some(0), Some(0)] if texts.iter().all(has_traffic) => None,
         [Some(UNSUPPORTED), Some(UNSUPPORTED)] => Some(format!("{pair}: the provider does not support it")),
-        _ => {
-            let texts = outputs.map(|output| std::fs::read_to_string(output).unwrap_or_default());
-            Some(format!("{pair}: {codes:?}\nserver:\n{}\nclient:\n{}", texts[0], texts[1]))
-        }
+        _ => Some(format!("{pair}: {codes:?}\nserver:\n{}\nclient:\n{}", texts[0], texts[1])),
     }
 }
 
