@@ -264,7 +264,7 @@ impl Endpoint {
         };
         let mask = self.mask_of(target.node);
         self.next_poll = Nanos::ZERO;
-        let submitted = self.sender.submit(now, command, options.scheme, mask);
+        let submitted = self.sender.submit(now, command, &options, mask);
         submitted.map_err(SendError::of)
     }
 

@@ -171,11 +171,15 @@ pub struct SendOptions {
     /// Scheme, one of those that the endpoint was opened with; `None`: the default scheme ([`EndpointOptions::scheme`]). A read uses it for
     /// the request and for the answer.
     pub scheme: Option<Scheme>,
+    /// Maximum size of a segment of this transfer in bytes, where the network to the node carries shorter packets better than those of
+    /// the card; `None`: [`EndpointOptions::segment_size`] alone. Only the registry scheme, and only above
+    /// [`EndpointOptions::big_threshold`].
+    pub segment_size: Option<u32>,
 }
 
 impl Default for SendOptions {
     fn default() -> Self {
-        Self { notify: Notify::Receiver, deadline: None, priority: 0, scheme: None }
+        Self { notify: Notify::Receiver, deadline: None, priority: 0, scheme: None, segment_size: None }
     }
 }
 
@@ -189,6 +193,8 @@ fpga_registers::setters! {
         notify: Notify;
         /// Sets the time after which the transfer is given up.
         deadline: Duration => Some;
+        /// Sets the maximum size of a segment.
+        segment_size: u32 => Some;
     }
 }
 

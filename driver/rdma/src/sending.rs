@@ -8,6 +8,7 @@ use fpga_protocol::sender::{
     Command, CommandCompletion, CommandError, SendTicket, Sender, SenderCounters, TransferView, Transmit,
 };
 
+use super::SendOptions;
 use super::segment_choice::SegmentChoice;
 
 /// Host sender, table of the card's transfers, or both. Their tickets are distinct.
@@ -37,18 +38,21 @@ impl SenderSet {
         self.host.as_deref()
     }
 
-    /// Queues a transfer under `scheme`, or under the endpoint's default scheme. `mask_bits`: width of the receiver's mask, if known.
+    /// Queues a transfer under the scheme of its options, or under the endpoint's default scheme. `mask_bits`: width of the receiver's
+    /// mask, if known.
     pub(super) fn submit(
         &mut self,
         now: Nanos,
         command: Command,
-        scheme: Option<Scheme>,
+        options: &SendOptions,
         mask_bits: Option<u16>,
     ) -> Result<SendTicket, CommandError> {
+        let scheme = options.scheme;
         let chosen = scheme.unwrap_or(self.default);
         let not_on = CommandError::Scheme { scheme: chosen };
         if chosen == Scheme::Registry {
             let segment = self.segments.of(command.length, mask_bits);
+            let segment = options.segment_size.map_or(segment, |most| segment.min(most));
             self.host.as_mut().ok_or(not_on)?.submit_segmented(now, command, segment)
         } else {
             self.card.as_mut().ok_or(not_on)?.submit(now, command, scheme)

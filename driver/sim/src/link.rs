@@ -2,7 +2,7 @@
 //!
 //! | Module | Carries a frame |
 //! |---|---|
-//! | [`UdpLink`] | in a UDP datagram, between any two machines |
+//! | [`UdpLink`] | in a UDP datagram, or divided into several, between any two machines |
 //! | [`ShmLink`] | through memory that two processes of one machine share |
 //! | [`Switch`] | between simulated networks of one process, each with a port |
 //!
@@ -12,11 +12,13 @@
 //! |---|---|
 //! | 0..4 | [`MAGIC`] |
 //! | 4 | [`VERSION`] |
-//! | 5 | 0 |
+//! | 5 | 0; 1 in a part of a frame |
 //! | 6..8 | bytes of the frame |
 //! | 8..12 | node that the frame comes from, as in the frame's own header |
 //! | 12..16 | node that it is for |
 //! | 16.. | the frame: a packet of the wire format, checksum included |
+//!
+//! In a part of a frame, 16 bytes wrap the whole frame, 8 more name the part, and the part follows ([`UdpLinkOptions::divides`]).
 //!
 //! Nodes are located as in a learning switch: a frame for an unknown node goes to every peer, and the source address of a node's frames is
 //! remembered. With [`Neighbours`], unknown nodes are located by their ids instead. Frames can be lost, duplicated and reordered as on any network; the cards handle this.
@@ -24,6 +26,8 @@
 mod any;
 mod batch;
 mod neighbours;
+mod parts;
+mod path_mtu;
 mod shm;
 mod switch;
 mod udp;
@@ -163,7 +167,7 @@ impl LinkError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkCounters {
-    /// Frames sent, each to one peer.
+    /// Frames sent, each to one peer; of a divided frame, its parts.
     pub sent: u64,
     /// Frames sent to every peer, because their node was unknown.
     pub flooded: u64,
@@ -177,6 +181,8 @@ pub struct LinkCounters {
     pub unknown_senders: u64,
     /// Frames for a node that is not on this side, or from a node that is on this side.
     pub misdirected: u64,
+    /// Divided frames that were dropped because a part was missing when later ones needed their memory.
+    pub incomplete: u64,
 }
 
 impl LinkCounters {
@@ -190,6 +196,7 @@ impl LinkCounters {
             malformed: self.malformed + other.malformed,
             unknown_senders: self.unknown_senders + other.unknown_senders,
             misdirected: self.misdirected + other.misdirected,
+            incomplete: self.incomplete + other.incomplete,
         }
     }
 

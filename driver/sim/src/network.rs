@@ -219,6 +219,13 @@ impl SimNetwork {
         self.lock().link.as_mut().is_some_and(|link| link.locate(node, address))
     }
 
+    /// Payload of packets to a node that the link carries best, in bytes: those that fit datagrams of its path, or a few. `None`: all that cards
+    /// have.
+    #[must_use]
+    pub fn payload_to(&self, node: NodeId) -> Option<u32> {
+        self.lock().link.as_mut()?.payload_to(node)
+    }
+
     /// Does some work of a linked network without a thread. Returns how long its owner may sleep if nothing is readable at
     /// [`link_events`](Self::link_events) before: zero if there is more work, `None` if nothing is due.
     pub fn rest(&self) -> Option<Duration> {

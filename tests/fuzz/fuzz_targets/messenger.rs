@@ -155,7 +155,7 @@ impl World {
         let mut card = CardDescription::default();
         // As those of messengers.
         (card.ni.packet_size, card.ni.mask_bits) = (4096, 256);
-        let udp = UdpLink::bind(UdpLinkOptions::new(([127, 0, 0, 1], 0).into()).fragments()).expect("a socket");
+        let udp = UdpLink::bind(UdpLinkOptions::new(([127, 0, 0, 1], 0).into()).divided()).expect("a socket");
         let local = Address::Link(udp.local());
         card.ni.node_id = local.node().get();
         let network = SimNetwork::builder().card(card).link(Link::from(udp)).build().expect("a card");

@@ -1,6 +1,6 @@
 //! CPU time per message: two messengers, each with a simulated card, in one thread. Other programs on the machine change it little.
 //!
-//!     cargo run --release -p fpga-messages --example cost
+//!     cargo run --release -p fpga-messages --example cost [-- LENGTH...]
 
 mod shared;
 
@@ -32,7 +32,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut near, mut far) = (open(&options)?, open(&options)?);
     let peer = near.add_peer(far.address())?;
     far.add_peer(near.address())?;
-    for length in [0, 8, 512, 4096, 16_384, 65_536, 262_144, 1 << 20, LARGEST] {
+    let given = std::env::args().skip(1).map(|length| length.parse()).collect::<Result<Vec<usize>, _>>()?;
+    let usual = [0, 8, 512, 4096, 16_384, 65_536, 262_144, 1 << 20, LARGEST];
+    for length in if given.is_empty() { usual.to_vec() } else { given } {
+        if length > LARGEST {
+            return Err(format!("{length} bytes: at most {LARGEST}").into());
+        }
         let data = HostRanges::one(0, length as u64).unwrap_or_default();
         let rounds = if length <= 16_384 { 4_000 } else { 400 };
         let mut times = Vec::new();

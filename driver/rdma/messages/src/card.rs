@@ -4,6 +4,8 @@ use crate::address::Address;
 use crate::error::{MessengerError, card_error};
 use crate::layout::{Layout, STAGING_BYTES};
 use crate::options::MessengerOptions;
+#[cfg(feature = "sim")]
+use fpga_driver::NodeId;
 use fpga_driver::{
     C2hChannel, Card, CardSpec, DmaAccess, H2cChannel, HugePages, MemoryHandle, OpenOptions, SharedMemory,
 };
@@ -25,6 +27,9 @@ const DESTINATIONS: u32 = 4096;
 /// system calls map the memory and pin its pages.
 const DIRECT_SIMULATED: u64 = 256 << 10;
 const DIRECT_VFIO: u64 = 1 << 20;
+/// Maximum segment size of a view of a shared card to other machines, in bytes: it does not know the path.
+#[cfg(feature = "sim")]
+const REMOTE_VIEW_SEGMENT: u32 = 4096;
 
 /// A card with everything that moves data.
 #[derive(Debug)]
@@ -118,6 +123,17 @@ impl CardSide {
             linked,
             card: card.clone(),
         })
+    }
+
+    /// Maximum segment size of transfers to a node in bytes, where links carry shorter packets better than those of the card. `is_present`: its
+    /// process runs on this machine.
+    #[cfg(feature = "sim")]
+    pub(crate) fn segment_size_to(&self, node: NodeId, is_present: bool) -> Option<u32> {
+        match &self.linked {
+            Some(linked) => linked.network.payload_to(node),
+            // The owner of the card has the links.
+            None => (self.is_view && !is_present).then_some(REMOTE_VIEW_SEGMENT),
+        }
     }
 
     /// Lets a simulated card of this thread work.

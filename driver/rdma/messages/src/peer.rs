@@ -223,6 +223,8 @@ pub(crate) struct Peer {
     pub(crate) is_missing: bool,
     /// Whether it is in the list of peers with records or doorbells to send.
     pub(crate) is_listed: bool,
+    /// Maximum segment size of transfers to it in bytes, if its link carries shorter packets better.
+    pub(crate) segment_size: Option<u32>,
 }
 
 /// Maximum number of records in a ring.
@@ -270,6 +272,7 @@ impl Peer {
             was_present: false,
             is_missing: false,
             is_listed: false,
+            segment_size: None,
         }
     }
 

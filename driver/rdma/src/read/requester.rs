@@ -211,7 +211,7 @@ impl Endpoint {
         let now = self.time();
         let mask = self.mask_of(source.node);
         self.sender
-            .submit(now, command, Some(request.scheme), mask)
+            .submit(now, command, &SendOptions::default().scheme(request.scheme), mask)
             .map_err(|error| ReadError::Send(super::super::SendError::of(error)))
     }
 

@@ -9,7 +9,8 @@ use fpga_protocol::sender::{self, Command, Notify};
 use fpga_registers::CardAddr;
 
 use super::super::{
-    Endpoint, EndpointError, Notification, RegionHandle, RemoteRegion, SendCompletion, SendTicket,
+    Endpoint, EndpointError, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
+    SendTicket,
 };
 use fpga_driver::extension::At as _;
 use fpga_driver::{C2hChannel, CardRange, ChannelOptions, Error};
@@ -214,7 +215,7 @@ impl Endpoint {
         }
         while let Some(&(command, scheme)) = self.reads.responder.unanswered.front() {
             let mask = self.mask_of(command.node);
-            match self.sender.submit(now, command, Some(scheme), mask) {
+            match self.sender.submit(now, command, &SendOptions::default().scheme(scheme), mask) {
                 Ok(ticket) => self.reads.responder.answers.push(ticket),
                 // Back-pressure: retry in a later poll.
                 Err(sender::CommandError::Full { .. } | sender::CommandError::Destinations { .. }) => break,

@@ -116,7 +116,7 @@ impl NetworkOptions {
             }
             return Ok(Some(ShmLink::bind(&options)?.into()));
         }
-        let mut options = UdpLinkOptions::new(address(local)?).fragments();
+        let mut options = UdpLinkOptions::new(address(local)?).divided();
         for peer in peers {
             options = options.peer(address(peer)?);
         }

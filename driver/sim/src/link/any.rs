@@ -176,7 +176,7 @@ impl Link {
     /// # Errors
     /// [`LinkError`].
     pub fn neighbouring(listen: Option<SocketAddr>) -> Result<(Self, Neighbours), LinkError> {
-        let udp = UdpLink::bind(UdpLinkOptions::new(Neighbours::local(listen)).fragments())?;
+        let udp = UdpLink::bind(UdpLinkOptions::new(Neighbours::local(listen)).divided())?;
         let neighbours = Neighbours::of(udp.local())?;
         let shm = ShmLink::bind(&ShmLinkOptions::new(neighbours.socket(neighbours.node())))?;
         Ok((Self::both(shm, udp)?, neighbours))
@@ -226,6 +226,18 @@ impl Link {
             Kind::Switched(link) => {
                 link.outside.as_ref().map_or(super::shm::MAX_DATAGRAM - WRAPPER_LENGTH, Self::largest_frame)
             }
+        }
+    }
+
+    /// Payload of packets to a node that its way carries best, in bytes; `None` if this link does not know the node, or its way carries all
+    /// packets alike.
+    pub(crate) fn payload_to(&mut self, node: NodeId) -> Option<u32> {
+        match &mut self.0 {
+            Kind::Udp(link) => link.payload_to(node),
+            Kind::Shm(_) => None,
+            Kind::Both(both) if both.shm.knows_node(node) => None,
+            Kind::Both(both) => both.udp.payload_to(node),
+            Kind::Switched(link) => link.outside.as_mut()?.payload_to(node),
         }
     }
 

@@ -71,10 +71,10 @@ fn link_refuses_addresses_of_another_kind() {
     assert!(udp.locate(NODES[1], &LinkAddress::Udp(address)));
 }
 
-/// With fragments, frames may be longer than the MTU.
+/// Frames may be longer than the MTU.
 #[test]
-fn udp_link_with_fragments_carries_long_frames() {
-    let options = UdpLinkOptions::new("127.0.0.1:0".parse().unwrap()).fragments();
+fn udp_link_divided_carries_long_frames() {
+    let options = UdpLinkOptions::new("127.0.0.1:0".parse().unwrap()).divided();
     let mut first = Link::from(UdpLink::bind(options.clone()).unwrap());
     let second = UdpLink::bind(options).unwrap();
     assert!(first.locate(NODES[1], &LinkAddress::Udp(second.local())));
@@ -84,4 +84,37 @@ fn udp_link_with_fragments_carries_long_frames() {
     assert!(long.len() > 60_000);
     send(&mut first, &long);
     assert!(arrives(&mut second, NODES[1]) == Some(long));
+}
+
+/// Paths with the MTU of Ethernet: a frame of the longest packets in many datagrams, none of which is longer.
+#[test]
+fn udp_link_divided_keeps_to_mtu() {
+    let options = UdpLinkOptions::new("127.0.0.1:0".parse().unwrap()).mtu(1500).divided();
+    let mut first = Link::from(UdpLink::bind(options.clone()).unwrap());
+    let second = UdpLink::bind(options).unwrap();
+    assert_eq!(first.payload_to(NODES[1]), None, "a node that was not located");
+    assert!(first.locate(NODES[1], &LinkAddress::Udp(second.local())));
+    assert_eq!(first.payload_to(NODES[1]), Some(4096));
+    let mut second = Link::from(second);
+    for (length, datagrams) in [(1456, 1), (1457, 2), (4188, 3), (32_860, 23), (64_000, 45)] {
+        let mut long = frame(0, 5);
+        long.resize(length, 9);
+        let sent = first.counters().sent;
+        send(&mut first, &long);
+        assert_eq!(first.counters().sent - sent, datagrams, "{length}");
+        assert!(arrives(&mut second, NODES[1]) == Some(long), "{length}");
+    }
+    assert_eq!((second.counters().malformed, second.counters().received), (0, 5));
+}
+
+#[test]
+fn udp_link_payload_fits_datagrams_of_the_path() {
+    for (mtu, payload) in
+        [(1500, 4096), (4232, 4096), (8327, 4096), (8328, 8192), (9000, 8192), (40_000, 32_768)]
+    {
+        let options = UdpLinkOptions::new("127.0.0.1:0".parse().unwrap()).mtu(mtu).divided();
+        let mut link = Link::from(UdpLink::bind(options).unwrap());
+        assert!(link.locate(NODES[1], &LinkAddress::Udp("127.0.0.1:9".parse().unwrap())));
+        assert_eq!(link.payload_to(NODES[1]), Some(payload), "{mtu}");
+    }
 }

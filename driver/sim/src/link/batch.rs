@@ -21,6 +21,8 @@ pub(super) struct Sent {
     pub(super) sent: u64,
     /// Datagrams that it did not accept.
     pub(super) unsent: u64,
+    /// Whether it has refused one because of its length.
+    pub(super) is_too_long: bool,
 }
 
 /// Datagrams of one length that wait to be sent to one peer.
@@ -33,15 +35,12 @@ pub(super) struct SendBatch {
     count: usize,
     /// Whether the last datagram is shorter: none can follow.
     closed: bool,
-    /// Length from which on datagrams leave alone, because the network device does not segment them (they are longer than its MTU, and
-    /// sent in IP fragments); 0: not known.
-    single_from: usize,
 }
 
 impl SendBatch {
-    /// Returns whether no datagram waits.
-    pub(super) const fn is_empty(&self) -> bool {
-        self.count == 0
+    /// Returns the peer of the datagrams that wait; `None` if there are none.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer.filter(|_| self.count != 0)
     }
 
     /// Returns whether a datagram of `length` bytes to `peer` can join the batch, which may have `most` datagrams.
@@ -49,22 +48,20 @@ impl SendBatch {
         self.count == 0
             || self.peer == Some(peer)
                 && !self.closed
-                && (self.single_from == 0 || self.segment < self.single_from)
                 && self.count < most
                 && length <= self.segment
                 && self.bytes.len() + length <= MAX_BATCH
     }
 
-    /// Adds a datagram of `header` and `rest` that [`fits`](Self::fits).
-    pub(super) fn push(&mut self, peer: SocketAddr, header: &[u8], rest: &[u8]) {
-        let length = header.len() + rest.len();
+    /// Adds a datagram of `parts` that [`fits`](Self::fits).
+    pub(super) fn push(&mut self, peer: SocketAddr, parts: [&[u8]; 3]) {
+        let length = parts.iter().map(|part| part.len()).sum();
         if self.count == 0 {
             self.peer = Some(peer);
             self.segment = length;
         }
         self.closed = length < self.segment;
-        self.bytes.extend_from_slice(header);
-        self.bytes.extend_from_slice(rest);
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.count += 1;
     }
 
@@ -79,19 +76,20 @@ impl SendBatch {
                 Transmit { destination, ecn: None, contents: &self.bytes, segment_size, src_ip: None };
             match state.try_send(UdpSockRef::from(socket), &transmit) {
                 Ok(()) => result.sent = self.count as u64,
-                // The network device does not segment, or not datagrams of this length: one by one, as all later ones.
+                // The network device does not segment: one by one, as all later ones.
                 Err(error) if self.count > 1 && (state.max_gso_segments() == 1 || is_too_long(&error)) => {
-                    if is_too_long(&error) {
-                        self.single_from = self.segment;
-                    }
                     for contents in self.bytes.chunks(self.segment.max(1)) {
                         let single = Transmit { contents, segment_size: None, ..transmit.clone() };
-                        let sent = state.try_send(UdpSockRef::from(socket), &single).is_ok();
-                        result.sent += u64::from(sent);
-                        result.unsent += u64::from(!sent);
+                        let sent = state.try_send(UdpSockRef::from(socket), &single);
+                        result.sent += u64::from(sent.is_ok());
+                        result.unsent += u64::from(sent.is_err());
+                        result.is_too_long |= sent.is_err_and(|error| is_too_long(&error));
                     }
                 }
-                Err(_) => result.unsent = self.count as u64,
+                Err(error) => {
+                    result.unsent = self.count as u64;
+                    result.is_too_long = is_too_long(&error);
+                }
             }
         }
         self.bytes.clear();
@@ -100,7 +98,7 @@ impl SendBatch {
     }
 }
 
-/// Returns whether a batch was refused because of the length of its datagrams.
+/// Returns whether datagrams were refused because of their length.
 fn is_too_long(error: &std::io::Error) -> bool {
     let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     matches!(errno, Some(rustix::io::Errno::MSGSIZE | rustix::io::Errno::INVAL))

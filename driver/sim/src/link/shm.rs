@@ -153,9 +153,14 @@ impl ShmLink {
         self.nodes.remove(&node);
     }
 
+    /// Returns whether the link of a node is known.
+    pub(super) fn knows_node(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some()
+    }
+
     /// Returns whether the link of the node for which `frame` is, is known.
     pub(super) fn knows_node_of(&self, frame: &[u8]) -> bool {
-        wrapper::destination(frame).is_some_and(|node| self.nodes.get(&node).is_some())
+        wrapper::destination(frame).is_some_and(|node| self.knows_node(node))
     }
 
     /// Writes a frame to its node's ring, or to those of all peers. It is visible after [`flush`](Self::flush).

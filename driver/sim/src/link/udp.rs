@@ -5,13 +5,18 @@
 //!
 //! **Datagram length.** A frame is at most 92 bytes longer than a packet's payload (START header and checksum), so a datagram is at most
 //! 108 bytes longer. With 28 bytes of UDP and IPv4 headers, packets of up to 1024 bytes fit an Ethernet frame of 1500 bytes, and packets of
-//! 4096 need an MTU of 4232. Packets may have up to 32768 bytes. A simulated network whose cards create datagrams longer than the link's MTU is refused when it is built.
-//! Datagrams are not fragmented: one that is longer than a network of the path permits is lost.
+//! 4096 need an MTU of 4232. Packets may have up to 32768 bytes. A simulated network whose cards create datagrams longer than the link's MTU is refused when it is built,
+//! unless the link divides frames ([`parts`](super::parts)): then the system is asked for the MTU of the path to each peer, and asked again when it
+//! refuses a datagram. No datagram leaves in IP fragments.
 
 use super::batch::{ReceiveBatch, Received, SendBatch, Sent};
+use super::parts::{self, Division, Joiner, Outcome, PART_HEADER};
+use super::path_mtu::PathLimits;
 use super::wrapper::{self, Nodes, WRAPPER_LENGTH};
 use super::{LinkCounters, LinkError, NodeTable};
 use fpga_firmware::NodeId;
+use fpga_firmware::generated::PACKET_SIZE_LOG2_MAX;
+use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
 use quinn_udp::{UdpSockRef, UdpSocketState};
 use rustix::net::sockopt;
 use std::net::{SocketAddr, UdpSocket};
@@ -26,8 +31,15 @@ const SOCKET_BUFFER: usize = 8 << 20;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
+/// MTU of paths of which nothing is known, in bytes: Ethernet.
+pub(super) const DEFAULT_MTU: usize = 1500;
 /// Maximum datagram length of UDP over IPv4, in bytes.
-const MAX_DATAGRAM: usize = 65_507;
+pub(super) const MAX_DATAGRAM: usize = 65_507;
+/// Payload of packets on paths whose datagrams are shorter: a frame of a few parts. Packets of one part each would cost more than their losses.
+const MIN_PAYLOAD: u32 = 4096;
+
+/// Zeros after the last part of a frame: fewer than the frame has parts.
+const ZEROS: [u8; parts::MAX_PARTS] = [0; parts::MAX_PARTS];
 
 /// Addresses and MTU of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,18 +49,19 @@ pub struct UdpLinkOptions {
     pub local: SocketAddr,
     /// Addresses of the other processes. Datagrams from other addresses are dropped; without peers, any sender is accepted.
     pub peers: Vec<SocketAddr>,
-    /// Maximum size of an IP packet on every network of the path, in bytes. Default 1500: Ethernet.
-    pub mtu: usize,
-    /// Whether datagrams above the MTU are sent in IP fragments; a lost fragment loses its datagram. Default: no, they are refused when a
-    /// simulated network is built.
-    pub fragments: bool,
+    /// Maximum size of an IP packet on every network of the path, in bytes. Default 1500: Ethernet. With [`divides`](Self::divides), a limit
+    /// above the one that the system knows for each path; default: none.
+    pub mtu: Option<usize>,
+    /// Whether frames that are too long for a datagram are sent in parts; a lost part loses its frame. Default: no, a simulated network with such
+    /// frames is refused when it is built.
+    pub divides: bool,
 }
 
 impl UdpLinkOptions {
     /// Creates options that receive at `local`, without peers.
     #[must_use]
     pub const fn new(local: SocketAddr) -> Self {
-        Self { local, peers: Vec::new(), mtu: 1500, fragments: false }
+        Self { local, peers: Vec::new(), mtu: None, divides: false }
     }
 
     /// Adds a peer.
@@ -61,26 +74,36 @@ impl UdpLinkOptions {
     /// Sets the maximum IP packet size.
     #[must_use]
     pub const fn mtu(mut self, bytes: usize) -> Self {
-        self.mtu = bytes;
+        self.mtu = Some(bytes);
         self
     }
 
-    /// Permits IP fragments.
+    /// Sends frames that are too long for a datagram in parts.
     #[must_use]
-    pub const fn fragments(mut self) -> Self {
-        self.fragments = true;
+    pub const fn divided(mut self) -> Self {
+        self.divides = true;
         self
+    }
+
+    /// Maximum size of an IP packet in bytes, as stated or by default.
+    const fn usual_mtu(&self) -> usize {
+        match self.mtu {
+            Some(mtu) => mtu,
+            None if self.divides => usize::MAX,
+            None => DEFAULT_MTU,
+        }
     }
 
     /// Maximum datagram length in bytes, including the wrapper.
     const fn largest_datagram(&self) -> usize {
-        if self.fragments {
-            return MAX_DATAGRAM;
-        }
-        let headers = UDP_HEADER + if self.local.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
-        let fits = self.mtu.saturating_sub(headers);
+        let fits = self.usual_mtu().saturating_sub(headers(self.local));
         if fits > MAX_DATAGRAM { MAX_DATAGRAM } else { fits }
     }
+}
+
+/// Bytes of the IP and UDP headers of a datagram to or from `address`.
+pub(super) const fn headers(address: SocketAddr) -> usize {
+    UDP_HEADER + if address.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER }
 }
 
 /// One end of a link to other processes by UDP.
@@ -95,8 +118,21 @@ pub struct UdpLink {
     state: UdpSocketState,
     outgoing: SendBatch,
     incoming: ReceiveBatch,
-    /// Datagram received last.
-    current: Option<Received>,
+    /// Maximum datagrams of the paths to peers, if frames are divided.
+    limits: PathLimits,
+    /// Number of the next frame that is divided.
+    divided: u32,
+    joiner: Joiner,
+    /// Frame received last.
+    current: Option<Current>,
+}
+
+/// Place of a received frame.
+#[derive(Clone, Copy, Debug)]
+enum Current {
+    Datagram(Received),
+    /// Place in the joiner.
+    Joined(usize),
 }
 
 impl UdpLink {
@@ -118,14 +154,12 @@ impl UdpLink {
         let socket = UdpSocket::bind(local).map_err(refused)?;
         // Non-blocking from here on, and without fragmentation.
         let state = UdpSocketState::new(UdpSockRef::from(&socket)).map_err(refused)?;
-        if options.fragments {
-            // Without it, datagrams above the MTU of the device would not be sent.
+        if options.divides {
+            // Also without datagrams above the path MTU that the system has learned.
             let set = match local {
-                SocketAddr::V4(_) => {
-                    sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DONT)
-                }
+                SocketAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DO),
                 SocketAddr::V6(_) => {
-                    sockopt::set_ipv6_mtu_discover(&socket, sockopt::Ipv6PathMtuDiscovery::DONT)
+                    sockopt::set_ipv6_mtu_discover(&socket, sockopt::Ipv6PathMtuDiscovery::DO)
                 }
             };
             set.map_err(|errno| refused(errno.into()))?;
@@ -143,6 +177,9 @@ impl UdpLink {
             state,
             outgoing: SendBatch::default(),
             incoming: ReceiveBatch::new(),
+            limits: PathLimits::default(),
+            divided: 0,
+            joiner: Joiner::default(),
             current: None,
             options,
         })
@@ -170,11 +207,31 @@ impl UdpLink {
 
     /// Maximum frame length that fits a datagram, in bytes.
     pub(crate) const fn largest_frame(&self) -> usize {
-        self.options.largest_datagram().saturating_sub(WRAPPER_LENGTH)
+        let datagram = if self.options.divides { MAX_DATAGRAM } else { self.options.largest_datagram() };
+        datagram.saturating_sub(WRAPPER_LENGTH)
     }
 
     pub(crate) const fn mtu(&self) -> usize {
-        self.options.mtu
+        self.options.usual_mtu()
+    }
+
+    /// Maximum length of a datagram to `address` in bytes.
+    fn limit_to(&mut self, address: SocketAddr) -> usize {
+        let largest = self.options.largest_datagram();
+        if self.options.divides {
+            self.limits.of(self.options.local.ip(), address).min(largest)
+        } else {
+            largest
+        }
+    }
+
+    /// Payload of packets to a node that the path carries best, in bytes: a power of two. `None` if the address of the node is not known.
+    pub(super) fn payload_to(&mut self, node: NodeId) -> Option<u32> {
+        let address = *self.nodes.get(&node)?;
+        let headers = START_HEADER_LENGTH + CRC_LENGTH + WRAPPER_LENGTH;
+        let fits = u32::try_from(self.limit_to(address).saturating_sub(headers)).unwrap_or(u32::MAX);
+        let whole = fits.checked_ilog2().map_or(0, |log2| 1 << log2);
+        Some(whole.clamp(MIN_PAYLOAD, 1 << PACKET_SIZE_LOG2_MAX))
     }
 
     /// Returns the socket to wait for datagrams.
@@ -214,19 +271,39 @@ impl UdpLink {
     }
 
     fn queue_to(&mut self, address: SocketAddr, header: &[u8; WRAPPER_LENGTH], frame: &[u8]) {
+        let limit = self.limit_to(address);
         let length = header.len() + frame.len();
+        if length <= limit || !self.options.divides {
+            self.push(address, [&header[..], frame, &[]], length);
+            return;
+        }
+        self.divided = self.divided.wrapping_add(1);
+        let Some(parts) = Division::new(frame, header, self.divided, limit) else {
+            self.counters.unsent += 1;
+            return;
+        };
+        for (header, part, zeros) in parts {
+            let fill = ZEROS.get(..zeros).unwrap_or_default();
+            self.push(address, [&header[..], part, fill], PART_HEADER + part.len() + fill.len());
+        }
+    }
+
+    /// Adds a datagram to those that leave with the next system call.
+    fn push(&mut self, address: SocketAddr, parts: [&[u8]; 3], length: usize) {
         if !self.outgoing.fits(address, length, self.state.max_gso_segments()) {
             self.flush();
         }
-        self.outgoing.push(address, header, frame);
+        self.outgoing.push(address, parts);
     }
 
     /// Sends the frames that wait.
     pub(crate) fn flush(&mut self) {
-        if !self.outgoing.is_empty() {
-            let Sent { sent, unsent } = self.outgoing.send(&self.socket, &self.state);
-            self.counters.sent += sent;
-            self.counters.unsent += unsent;
+        let Some(peer) = self.outgoing.peer() else { return };
+        let Sent { sent, unsent, is_too_long } = self.outgoing.send(&self.socket, &self.state);
+        self.counters.sent += sent;
+        self.counters.unsent += unsent;
+        if is_too_long {
+            self.limits.forget(peer);
         }
     }
 
@@ -244,7 +321,7 @@ impl UdpLink {
     pub(super) fn fetch(&mut self, is_local: impl Fn(NodeId) -> bool) -> bool {
         for _ in 0..MAX_INVALID_DATAGRAMS {
             let Some(received) = self.incoming.next(&self.socket, &self.state) else { return false };
-            self.current = Some(received);
+            self.current = None;
             if self.is_frame(received, &is_local) {
                 return true;
             }
@@ -254,20 +331,39 @@ impl UdpLink {
 
     /// Returns the frame that was received last.
     pub(super) fn fetched(&self) -> Option<&[u8]> {
-        self.incoming.bytes(self.current?).get(WRAPPER_LENGTH..)
+        let datagram = match self.current? {
+            Current::Datagram(received) => self.incoming.bytes(received),
+            Current::Joined(place) => self.joiner.datagram(place)?,
+        };
+        datagram.get(WRAPPER_LENGTH..)
     }
 
-    /// Returns whether a datagram has a frame for this side. Counts it, and notes the address of its node.
+    /// Returns whether a datagram has a frame for this side, or completes one. Counts it, and notes the address of its node.
     fn is_frame(&mut self, received: Received, is_local: impl Fn(NodeId) -> bool) -> bool {
         let from = received.from;
         if !self.options.peers.is_empty() && !self.options.peers.contains(&from) {
             self.counters.unknown_senders += 1;
             return false;
         }
-        let datagram = Some(self.incoming.bytes(received));
-        let datagram = datagram.filter(|bytes| bytes.len() <= self.options.largest_datagram());
+        let bytes = self.incoming.bytes(received);
+        let (current, datagram) = if parts::is_part(bytes) {
+            let outcome = self.joiner.take(from, bytes);
+            self.counters.incomplete = self.joiner.incomplete;
+            match outcome {
+                Outcome::Complete(place) => (Current::Joined(place), self.joiner.datagram(place)),
+                Outcome::Incomplete => return false,
+                Outcome::Invalid => {
+                    self.counters.malformed += 1;
+                    return false;
+                }
+            }
+        } else {
+            let is_short = bytes.len() <= self.options.largest_datagram();
+            (Current::Datagram(received), is_short.then_some(bytes))
+        };
         let Some(source) = self.counters.note_received(datagram, is_local) else { return false };
         self.nodes.note(source, from);
+        self.current = Some(current);
         true
     }
 }

@@ -1,7 +1,7 @@
 //! Wrapper of a frame in a datagram: conversion between bytes and fields.
 
 use fpga_firmware::NodeId;
-use fpga_registers::bytes::u32_at;
+use fpga_registers::bytes::{u16_at, u32_at};
 use fpga_registers::quantity;
 
 /// First word of every datagram: the letters FPLK in memory order.
@@ -10,6 +10,11 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"FPLK");
 pub const VERSION: u8 = 1;
 /// Bytes before the frame.
 pub const WRAPPER_LENGTH: usize = 16;
+
+/// Offset of the kind of a datagram: 0 for a whole frame, others in [`super::parts`].
+pub(super) const KIND_AT: usize = 5;
+/// Offset of the frame's length.
+const LENGTH_AT: usize = 6;
 
 /// Offsets of source and destination in a frame's own header (layout `common` of the contract).
 const SOURCE_AT: usize = fpga_firmware::generated::layout::common::SOURCE;
@@ -97,6 +102,11 @@ pub(super) fn wrap(frame: &[u8], out: &mut Vec<u8>) -> Result<Nodes, WrapperErro
     Ok(nodes)
 }
 
+/// Length of the frame that a wrapper states, in bytes.
+pub(super) fn stated_length(wrapper: &[u8; WRAPPER_LENGTH]) -> Option<usize> {
+    u16_at(wrapper, LENGTH_AT).map(usize::from)
+}
+
 /// Returns the wrapper of `frame`, and its nodes.
 pub(super) fn header(frame: &[u8]) -> Result<([u8; WRAPPER_LENGTH], Nodes), WrapperError> {
     let too_short = WrapperError::TooShort { length: frame.len() };
@@ -114,7 +124,7 @@ pub(super) fn header(frame: &[u8]) -> Result<([u8; WRAPPER_LENGTH], Nodes), Wrap
 pub(super) fn unwrap(datagram: &[u8]) -> Result<Nodes, WrapperError> {
     let too_short = WrapperError::TooShort { length: datagram.len() };
     let (head, frame) = datagram.split_first_chunk::<WRAPPER_LENGTH>().ok_or(too_short)?;
-    let [m0, m1, m2, m3, version, reserved, l0, l1, ..] = *head;
+    let [m0, m1, m2, m3, version, reserved, ..] = *head;
     let found = u32::from_le_bytes([m0, m1, m2, m3]);
     if found != MAGIC {
         return Err(WrapperError::Magic { found });
@@ -122,7 +132,7 @@ pub(super) fn unwrap(datagram: &[u8]) -> Result<Nodes, WrapperError> {
     if (version, reserved) != (VERSION, 0) {
         return Err(WrapperError::Version { version, reserved });
     }
-    let stated = usize::from(u16::from_le_bytes([l0, l1]));
+    let stated = stated_length(head).ok_or(too_short)?;
     if stated != frame.len() {
         return Err(WrapperError::Length { stated, found: frame.len() });
     }

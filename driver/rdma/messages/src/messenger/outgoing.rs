@@ -280,7 +280,9 @@ impl Messenger {
             return;
         }
         let in_flight = InFlight { slot: Some(slot), peer, session, purpose };
-        match self.side.endpoint.send(source, &target, offset, length, SendOptions::default()) {
+        let mut options = SendOptions::default();
+        options.segment_size = self.peers[peer].segment_size;
+        match self.side.endpoint.send(source, &target, offset, length, options) {
             Ok(ticket) => {
                 self.note_sent(peer);
                 self.in_flight.insert(ticket, in_flight);

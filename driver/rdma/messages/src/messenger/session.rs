@@ -177,6 +177,7 @@ impl Messenger {
             #[cfg(feature = "sim")]
             {
                 peer.was_present = Neighbours::is_present(node) == Some(true);
+                peer.segment_size = self.side.segment_size_to(node, peer.was_present);
             }
         }
         peer.session = Session::Open;

@@ -15,7 +15,7 @@ pub(super) struct FrameQueue {
     queue: VecDeque<Vec<u8>>,
     /// Buffers for any frame.
     spare: Vec<Vec<u8>>,
-    /// Buffers for packets without payload: those for any frame would have to be zeroed to their end again after this use.
+    /// Buffers for packets without payload: those for any frame would have to be zeroed again for a longer frame.
     control_buffers: Vec<Vec<u8>>,
     /// Length of the longest frame of any kind.
     max_frame_bytes: usize,
@@ -65,13 +65,15 @@ impl FrameQueue {
         }
     }
 
-    /// Queues the frame that `encode` writes into a buffer; queues nothing if `encode` fails.
+    /// Queues the frame that `encode` writes into a buffer for `payload` bytes and headers; queues nothing if `encode` fails.
     pub(super) fn send(
         &mut self,
+        payload: usize,
         encode: impl FnOnce(&mut [u8]) -> Result<usize, EncodeError>,
     ) -> Result<(), EncodeError> {
         let frame = self.spare();
-        self.encode(frame, self.max_frame_bytes, encode)
+        let space = (START_HEADER_LENGTH + CRC_LENGTH).saturating_add(payload).max(MAX_CONTROL_LENGTH);
+        self.encode(frame, space.min(self.max_frame_bytes), encode)
     }
 
     /// Queues a packet without payload.

@@ -435,7 +435,7 @@ impl Ni {
             any = true;
             match word {
                 NodeAction::Send(Header::Message(message)) => {
-                    let _ = self.frames.send(|buffer| message.encode(&[], buffer));
+                    let _ = self.frames.send(0, |buffer| message.encode(&[], buffer));
                 }
                 NodeAction::Send(_) => {}
                 NodeAction::Event(event) => self.report(event),

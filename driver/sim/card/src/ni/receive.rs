@@ -106,7 +106,7 @@ impl Ni {
                     nack_message(&message, AnswerBody::Refused(NackReason::Scheme, 0), &self.settings)
                 });
                 return answer.map_or(0, |answer| {
-                    u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok())
+                    u64::from(self.frames.send(0, |buffer| answer.encode(&[], buffer)).is_ok())
                 });
             }
             (Packet::Data(data), ActiveSchemes::Messages(_)) => {
@@ -136,7 +136,7 @@ impl Ni {
             && let Some(newest) = receiver.superseding(source, incarnation)
             && let Some(answer) = nack_message(&message, AnswerBody::Superseded(newest), &self.settings)
         {
-            return Some(u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok()));
+            return Some(u64::from(self.frames.send(0, |buffer| answer.encode(&[], buffer)).is_ok()));
         }
         self.exchange.move_access_table();
         let reserved = match &self.exchange {
@@ -173,7 +173,7 @@ impl Ni {
                 self.link.counts.events_dropped = self.link.counts.events_dropped.wrapping_add(1);
             }
         }
-        let sent = answer.is_some_and(|answer| self.frames.send(|buffer| answer.encode(buffer)).is_ok());
+        let sent = answer.is_some_and(|answer| self.frames.send(0, |buffer| answer.encode(buffer)).is_ok());
         u64::from(sent)
     }
 

@@ -542,7 +542,7 @@ impl MessageNode {
         let message = match departure.header {
             Header::Message(message) => message,
             Header::Link(packet) => {
-                if frames.send(|buffer| packet.encode(buffer)).is_ok() {
+                if frames.send(0, |buffer| packet.encode(buffer)).is_ok() {
                     counts.note_sent(&packet.word);
                 }
                 return Some(None);
@@ -562,7 +562,7 @@ impl MessageNode {
             }));
         }
         // The sender's packets can always be encoded; a failure counts as a lost packet.
-        let _ = frames.send(|buffer| message.encode(payload, buffer));
+        let _ = frames.send(payload.len(), |buffer| message.encode(payload, buffer));
         Some(None)
     }
 }

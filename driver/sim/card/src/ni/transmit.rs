@@ -143,7 +143,7 @@ impl Transmit {
             WindowKind::LinkInquiry | WindowKind::LinkActive => {
                 header.link_packet(source, incarnation).is_some_and(|packet| {
                     counts.note_sent(&packet.word);
-                    frames.send(|buffer| packet.encode(buffer)).is_ok()
+                    frames.send(0, |buffer| packet.encode(buffer)).is_ok()
                 })
             }
             _ => send_packet(header, *next, window, space, frames, source, incarnation).is_some(),
@@ -215,7 +215,7 @@ fn send_packet(
     let from = start.checked_add(usize::try_from(range.start).ok()?)?;
     let to = start.checked_add(usize::try_from(range.end).ok()?)?;
     let payload = ram.get(from..to)?;
-    frames.send(|buffer| packet.encode(payload, buffer)).ok()
+    frames.send(payload.len(), |buffer| packet.encode(payload, buffer)).ok()
 }
 
 fn commit_word(ram: &[u8]) -> Option<u32> {
