@@ -27,19 +27,7 @@ pub(crate) enum LibfabricError {
 
 /// Builds the provider, and places it in a directory of its own.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), LibfabricError> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build
-        .args(["build", "--package", "fpga-libfabric"])
-        .args(options.release.then_some("--release"))
-        .current_dir(root);
-    let status = build.status().map_err(LibfabricError::Start)?;
-    if !status.success() {
-        return Err(LibfabricError::Build(status));
-    }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
-    let built = target.join(if options.release { "release" } else { "debug" }).join("libfpga_fi.so");
+    let built = build(root, options.release)?;
     let directory = root.join("target/libfabric");
     let place = || {
         std::fs::create_dir_all(&directory)?;
@@ -51,4 +39,21 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), LibfabricError> 
     place().map_err(|source| LibfabricError::Place { path: built.clone(), source })?;
     println!("export FI_PROVIDER_PATH={}", directory.display());
     Ok(())
+}
+
+/// Builds the provider, and returns the path of its library.
+pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, LibfabricError> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "--package", "fpga-libfabric"])
+        .args(release.then_some("--release"))
+        .current_dir(root);
+    let status = build.status().map_err(LibfabricError::Start)?;
+    if !status.success() {
+        return Err(LibfabricError::Build(status));
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
+    Ok(target.join(if release { "release" } else { "debug" }).join("libfpga_fi.so"))
 }

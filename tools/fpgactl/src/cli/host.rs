@@ -19,6 +19,12 @@ impl HostArgs {
     pub fn roots(&self) -> Roots {
         self.root.as_deref().map_or_else(Roots::default, Roots::with_root)
     }
+
+    /// Whether they are those of the running machine.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        self.root.is_none()
+    }
 }
 
 /// Options of `list`.

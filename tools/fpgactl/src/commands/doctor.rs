@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use fpga_host::{Check, PciFunction, Status, examine};
 use serde::Serialize;
@@ -60,6 +61,42 @@ impl DoctorReport {
 }
 
 impl DoctorReport {
+    /// Adds whether libfabric finds the provider `fpga`, which MPI over cards needs.
+    fn check_libfabric(&mut self) {
+        let provider = || {
+            "install the package libfabric-provider-fpga, or set FI_PROVIDER_PATH to the folder of libfpga-fi.so".to_owned()
+        };
+        // Without a name it lists all providers, and its exit status does not depend on one.
+        let listed = Command::new("fi_info").arg("-l").stdin(Stdio::null()).stderr(Stdio::null()).output();
+        let (status, message, fix) = match listed {
+            Ok(listed) if listed.status.success() => {
+                let names = String::from_utf8_lossy(&listed.stdout);
+                if names.lines().any(|line| line.trim_end_matches(':') == "fpga") {
+                    (Status::Pass, "libfabric finds the provider fpga".to_owned(), None)
+                } else {
+                    (
+                        Status::Skip,
+                        "libfabric does not find the provider fpga, for MPI over cards".to_owned(),
+                        Some(provider()),
+                    )
+                }
+            }
+            Ok(listed) => (Status::Warn, format!("fi_info ends with {}", listed.status), Some(provider())),
+            Err(_) => (
+                Status::Skip,
+                "fi_info cannot be run: MPI over cards is not checked".to_owned(),
+                Some("install the package libfabric-bin".to_owned()),
+            ),
+        };
+        match status {
+            Status::Pass => self.passed += 1,
+            Status::Warn => self.warned += 1,
+            _ => self.skipped += 1,
+        }
+        let status = status.name();
+        self.checks.push(CheckReport { name: "libfabric", card: None, status, message, fix });
+    }
+
     /// Reduces the report to a card that another process serves: the server has the card's hardware, and the kernel's drivers have no part in
     /// it. Only the socket is checked.
     fn keep_for_socket(&mut self, card: &str, socket: &Path) {
@@ -115,6 +152,9 @@ pub fn run(settings: &Settings, args: &DoctorArgs, out: &mut dyn Write) -> Resul
         _ => Vec::new(),
     };
     let mut report = DoctorReport::new(examine(&roots, &cards)?);
+    if args.host.is_running() {
+        report.check_libfabric();
+    }
     if let CardSpec::VfioUser(socket) = settings.card.spec.card() {
         report.keep_for_socket(&settings.card.to_string(), socket);
     }

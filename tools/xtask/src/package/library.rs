@@ -14,7 +14,7 @@ const DEVELOPMENT: &str = "libfpga-dev";
 const SAMPLES: &[&str] = &["examples/c"];
 
 /// Folder of the libraries below `usr`.
-fn libdir() -> Result<String, PackageError> {
+pub(super) fn libdir() -> Result<String, PackageError> {
     let triple = output(Command::new("dpkg-architecture").arg("-qDEB_HOST_MULTIARCH"))?;
     Ok(format!("lib/{}", triple.trim()))
 }

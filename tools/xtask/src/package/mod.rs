@@ -5,6 +5,7 @@
 //! | `fpgactl` | program, `libfpga_rtl.a`, manual pages and completions as the program writes them, `tools/fpgactl/packaging` | `stage`, `check` |
 //! | `libfpga1`, `libfpga-dev` | as `driver/bindings/c/install.sh` installs them | `library` |
 //! | `python3-fpga-rdma` | those of the wheel | `python` |
+//! | `libfabric-provider-fpga` | the libfabric provider, where libfabric searches | `provider` |
 //!
 //! Each package is built from a directory. `dpkg-deb`, which every Debian has, packs it (`deb`). A separate package builder would have to be built
 //! first, which takes longer than the whole task.
@@ -12,6 +13,7 @@
 mod check;
 mod deb;
 mod library;
+mod provider;
 mod python;
 mod stage;
 
@@ -53,6 +55,9 @@ pub(crate) enum PackageError {
     /// The wheel could not be built.
     #[error(transparent)]
     Python(#[from] crate::python::PythonError),
+    /// The libfabric provider could not be built.
+    #[error(transparent)]
+    Provider(#[from] crate::libfabric::LibfabricError),
     /// The manual could not be read.
     #[error(transparent)]
     Manual(#[from] ManualError),
@@ -96,12 +101,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), PackageError> {
     let package = stage::build(root, &program, &scratch.path().join("stage"), &out)?;
     let libraries = library::build(root, options.archive.as_deref(), &scratch.path().join("library"), &out)?;
     let python = python::build(root, options.wheel.as_deref(), &scratch.path().join("python"), &out)?;
-    for package in [&package, &python].into_iter().chain(&libraries) {
+    let provider = provider::build(root, &scratch.path().join("provider"), &out)?;
+    for package in [&package, &python, &provider].into_iter().chain(&libraries) {
         println!("{}", package.display());
     }
     if !options.no_check {
         check::package(&package, &scratch.path().join("installed"))?;
         library::check(&libraries, &scratch.path().join("installed-library"))?;
+        provider::check(&provider, &scratch.path().join("installed-provider"))?;
         python::check(root, &python, &scratch.path().join("installed-python"))?;
         if options.fpgactl.is_none() {
             check::cargo_install(root, &scratch.path().join("cargo"))?;
