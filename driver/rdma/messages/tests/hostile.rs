@@ -389,7 +389,7 @@ fn hostile_parts_of_a_refused_access_reach_no_other_data() {
 fn peers_beyond_the_windows_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card.yaml");
-    std::fs::write(&path, "schema_version: 1\nmemory: {size: 67108864}\nni: {memory_windows: 3, packet_size: 4096, mask_bits: 256}\n").unwrap();
+    std::fs::write(&path, "schema_version: 1\nmemory: {size: 67108864}\nni: {memory_windows: 3, packet_size: 32768, mask_bits: 32}\n").unwrap();
     let mut few = options(LinkChoice::Auto);
     few.card = format!("mock:{}", path.display());
     let mut bed = Bed(vec![End::open(&few)]);
