@@ -10,7 +10,6 @@
 //! slot than can be in use. An engine that is started once too often ([`Cdmasr::is_overrun`]) halts at a guard instead of copying old data, and
 //! continues after a reset.
 
-use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::descriptor::LengthError;
 use fpga_registers::cdma::{Cdmasr, SgDescriptor, SgStatus};
@@ -24,6 +23,22 @@ pub(super) const SLOT_BYTES: usize = 192;
 const COMMIT_DESCRIPTOR: u64 = 64;
 /// Offset of the commit word in a slot.
 const COMMIT_WORD: u64 = 128;
+
+/// Payload of a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SlotPayload {
+    /// None: a notice or a command.
+    None,
+    /// In card memory.
+    Memory {
+        /// First address.
+        source: CardAddr,
+        /// Length in bytes.
+        length: u32,
+    },
+    /// In the window already.
+    InWindow,
+}
 
 /// CDMA chain. Slots are numbered consecutively as they are used: number `n` is at position `n` modulo their count.
 #[derive(Debug)]
@@ -101,11 +116,11 @@ impl Chain {
         self.count as usize * SLOT_BYTES
     }
 
-    /// Encodes slot `number` into `into`: `transmit`'s payload goes to `window`, then the commit word.
+    /// Encodes slot `number` into `into`: `payload` goes to `window`, then the commit word.
     pub(super) fn encode(
         &self,
         number: u64,
-        transmit: &Transmit,
+        payload: SlotPayload,
         windows: &TransmitWindows,
         window: u32,
         sequence: u32,
@@ -116,13 +131,14 @@ impl Chain {
         let commit_word = CardAddr::new(at.get() + COMMIT_WORD);
         let payload_place = windows.address(window, windows.payload_offset);
         let commit_place = windows.address(window, windows.commit_offset);
-        // A notice or a command has no payload, but a descriptor of 0 bytes is an error (PG034). It copies the commit word into the payload
-        // area, where it has no effect.
-        let (source, bytes) = match transmit.kind {
-            TransmitKind::Data => (transmit.source, transmit.payload_length),
-            _ => (commit_word, 4),
+        // A descriptor of 0 bytes is an error (PG034): without a payload to copy, it copies the commit word to where it has no effect. Without a
+        // payload that is the payload area; with one in the window, the header's sequence number, which is the same word.
+        let (source, to, bytes) = match payload {
+            SlotPayload::Memory { source, length } => (source, payload_place, length),
+            SlotPayload::InWindow => (commit_word, windows.address(window, 0), 4),
+            SlotPayload::None => (commit_word, payload_place, 4),
         };
-        let payload = SgDescriptor::new(source, payload_place, bytes)?.with_next(commit_descriptor);
+        let payload = SgDescriptor::new(source, to, bytes)?.with_next(commit_descriptor);
         let commit = SgDescriptor::new(commit_word, commit_place, 4)?.with_next(self.address(number + 1));
         let words = payload.to_words().into_iter().chain(commit.to_words()).chain([sequence]);
         debug_assert!(into.len() >= SLOT_BYTES, "space for both descriptors and the commit word");

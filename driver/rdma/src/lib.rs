@@ -18,6 +18,7 @@ mod events;
 pub mod extension;
 mod faults;
 mod handle;
+mod host_source;
 mod incarnation;
 mod link;
 mod link_options;
@@ -66,6 +67,7 @@ pub use fpga_firmware::generated::{NackReason, Scheme};
 pub use fpga_firmware::{SegmentIndex, TransferId};
 pub use fpga_protocol::sender::{Notify as SendNotify, SendFailure, SendTicket};
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
+pub use host_source::HostSource;
 
 pub use link_options::LinkFeedback;
 pub use mismatch::Mismatch;
@@ -241,14 +243,24 @@ impl Endpoint {
                 alignment: self.settings.source_alignment,
             });
         }
-        let fits = offset <= target.length && length <= target.length - offset;
-        let Some(destination) = target.address.checked_add(offset).filter(|_| fits) else {
-            return Err(SendError::TargetRange { node: target.node, offset, length, region: target.length });
-        };
+        let destination = destination(target, offset, length)?;
         let reaches = CardRange::new(destination, length);
         if target.node == self.settings.info.node && CardRange::new(source, length).overlaps(reaches) {
             return Err(SendError::Overlap { source_start: source, destination, length });
         }
+        self.submit_from(source, target, (offset, length), options)
+    }
+
+    /// Queues a transfer from a valid source.
+    fn submit_from(
+        &mut self,
+        source: CardAddr,
+        target: &RemoteRegion,
+        (offset, length): (u64, u64),
+        options: SendOptions,
+    ) -> Result<SendTicket, SendError> {
+        self.card.check_process()?;
+        let destination = destination(target, offset, length)?;
         self.check_peer(target.node, length, options.scheme)?;
         let now = self.time();
         let deadline = options.deadline.map(|span| now.saturating_add(span.into()));
@@ -472,4 +484,15 @@ impl Drop for Endpoint {
         };
         self.events.close(pushing);
     }
+}
+
+/// Returns the card address of `length` bytes at `offset` of a region.
+fn destination(target: &RemoteRegion, offset: u64, length: u64) -> Result<CardAddr, SendError> {
+    let fits = offset <= target.length && length <= target.length - offset;
+    target.address.checked_add(offset).filter(|_| fits).ok_or(SendError::TargetRange {
+        node: target.node,
+        offset,
+        length,
+        region: target.length,
+    })
 }

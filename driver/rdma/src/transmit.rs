@@ -18,7 +18,8 @@ use fpga_protocol::sender::{Transmit, TransmitKind};
 use fpga_registers::CardAddr;
 use fpga_ring::cdma_ring::LENGTH_BITS;
 
-use super::chain::{Chain, SLOT_BYTES};
+use super::chain::{Chain, SLOT_BYTES, SlotPayload};
+use super::host_source::HostSources;
 use super::sending::SenderSet;
 use super::{EndpointError, RESERVED_CARD_BYTES};
 use fpga_driver::extension::TransmitWindows;
@@ -40,15 +41,19 @@ const PAUSE_NS: u64 = 200_000_000;
 /// Slot in flight to the card.
 #[derive(Debug)]
 struct StagedSlot {
-    /// Ticket of the second of its two transfers: when it has ended, both have.
+    /// Ticket of the last of its transfers: when it has ended, all have.
     ticket: Ticket,
+    /// Number of its transfers.
+    transfers: u64,
 }
 
 /// Windows, chain, and the channel that feeds them.
 #[derive(Debug)]
 pub(super) struct TransmitPath {
     uploads: VecDeque<StagedSlot>,
-    h2c: H2cChannel,
+    pub(super) h2c: H2cChannel,
+    /// Host memory from which payload is sent.
+    pub(super) sources: HostSources,
     chain: Chain,
     /// Staging memory of all slots. The channel owns it as well, and quarantines it if its engine may still read it.
     staging: RegisteredMemory,
@@ -106,6 +111,7 @@ impl TransmitPath {
             staging,
             staged,
             h2c,
+            sources: HostSources::default(),
             chain,
             windows,
             free: u32::MAX >> (32 - windows.count),
@@ -152,7 +158,7 @@ impl TransmitPath {
         sender: &mut SenderSet,
     ) -> Result<usize, EndpointError> {
         let mut work = self.advance(now)?;
-        // Two transfers per window and at most 32 windows, so the ring always has space.
+        // Three transfers per window and at most 32 windows, so the ring always has space.
         while self.free != 0 && self.busy & 1 << self.chain.place(self.filled) == 0 {
             let Some(transmit) = sender.poll_transmit(now) else { break };
             if self.busy == 0 {
@@ -194,11 +200,10 @@ impl TransmitPath {
         Ok(count)
     }
 
-    /// Returns whether it is one of the two transfers of a slot in flight.
+    /// Returns whether it is one of the transfers of a slot in flight.
     fn is_upload(&self, ticket: Ticket) -> bool {
-        let is_of =
-            |upload: &StagedSlot| matches!(upload.ticket.number().checked_sub(ticket.number()), Some(0 | 1));
-        self.uploads.iter().any(is_of)
+        let before = |upload: &StagedSlot| upload.ticket.number().checked_sub(ticket.number());
+        self.uploads.iter().any(|upload| before(upload).is_some_and(|before| before < upload.transfers))
     }
 
     fn fill(&mut self, transmit: &Transmit) -> Result<(), EndpointError> {
@@ -210,10 +215,21 @@ impl TransmitPath {
             .encode(transmit.ops.as_slice(), transmit.ops.paths(), &mut self.scratch[..])
             .map_err(|error| EndpointError::Header(Cause::new(CauseClass::Argument, None, error)))?;
         let too_long = |_| EndpointError::Windows { reason: "payload above the CDMA's limit" };
+        let from_host = match transmit.kind {
+            TransmitKind::Data => self.sources.find(transmit.source),
+            _ => None,
+        };
+        let payload = match (&transmit.kind, from_host) {
+            (TransmitKind::Data, None) => {
+                SlotPayload::Memory { source: transmit.source, length: transmit.payload_length }
+            }
+            (TransmitKind::Data, Some(_)) => SlotPayload::InWindow,
+            _ => SlotPayload::None,
+        };
         let place =
             self.scratch.get_mut(STAGED_SLOT..).debug_expect("space for the slot").unwrap_or_default();
         self.chain
-            .encode(self.filled, transmit, &self.windows, window, self.sequence, place)
+            .encode(self.filled, payload, &self.windows, window, self.sequence, place)
             .map_err(too_long)?;
 
         let offset = slot as usize * STAGING_BYTES;
@@ -223,10 +239,17 @@ impl TransmitPath {
             .map_err(|error| EndpointError::Memory(error.into()))?;
         let window_address = self.windows.address(window, 0);
         self.h2c.submit_at(self.staged, offset, length, window_address)?;
+        let mut transfers = 2;
+        if let Some((memory, at)) = from_host {
+            let bytes = usize::try_from(transmit.payload_length).unwrap_or(usize::MAX);
+            let to = self.windows.address(window, self.windows.payload_offset);
+            self.h2c.submit_at(memory, at, bytes, to)?;
+            transfers = 3;
+        }
         let slot_address = self.chain.address(self.filled);
         let ticket = self.h2c.submit_at(self.staged, offset + STAGED_SLOT, SLOT_BYTES, slot_address)?;
 
-        self.uploads.push_back(StagedSlot { ticket });
+        self.uploads.push_back(StagedSlot { ticket, transfers });
         self.free &= !(1 << window);
         self.busy |= 1 << slot;
         if let Some(place) = self.slot_of.get_mut(window as usize).debug_expect("a free window exists") {

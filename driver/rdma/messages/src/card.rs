@@ -9,7 +9,7 @@ use fpga_driver::NodeId;
 use fpga_driver::{
     C2hChannel, Card, CardSpec, DmaAccess, H2cChannel, HugePages, MemoryHandle, OpenOptions, SharedMemory,
 };
-use fpga_rdma::{Endpoint, EndpointOptions};
+use fpga_rdma::{Endpoint, EndpointOptions, HostSource};
 use std::time::Duration;
 
 /// Bytes of host memory for what arrives.
@@ -38,7 +38,8 @@ pub(crate) struct CardSide {
     pub(crate) h2c: H2cChannel,
     pub(crate) c2h: C2hChannel,
     pub(crate) staging: SharedMemory,
-    pub(crate) staging_handle: MemoryHandle,
+    /// The staging slots as a source of transfers.
+    pub(crate) staging_source: HostSource,
     pub(crate) inbound: SharedMemory,
     pub(crate) inbound_handle: MemoryHandle,
     /// Minimum length of data that the card accesses in place; `None`: all data is copied.
@@ -88,9 +89,9 @@ impl CardSide {
         endpoint_options.event_entries = EVENTS;
         endpoint_options.transfers = Some(TRANSFERS);
         endpoint_options.destinations = Some(DESTINATIONS);
-        let mut h2c = card.h2c(0).map_err(card_error)?;
+        let h2c = card.h2c(0).map_err(card_error)?;
         let mut c2h = card.c2h(0).map_err(card_error)?;
-        let endpoint = Endpoint::open_with(card, &endpoint_options).map_err(card_error)?;
+        let mut endpoint = Endpoint::open_with(card, &endpoint_options).map_err(card_error)?;
         let usable = endpoint.usable_memory();
         let too_small = MessengerError::CardMemory { available: usable.length, needed: Layout::needed(1) };
         let layout = Layout::new(usable).ok_or(too_small)?;
@@ -100,9 +101,8 @@ impl CardSide {
         let map = |memory: &SharedMemory, access| {
             card.map_memory(memory.clone(), access).map_err(|refused| card_error(refused.error))
         };
-        let staging_handle = h2c
-            .register_memory(map(&staging, DmaAccess::ReadByDevice)?)
-            .map_err(|refused| card_error(refused.error))?;
+        let staging_source =
+            endpoint.register_source(map(&staging, DmaAccess::ReadByDevice)?).map_err(card_error)?;
         let inbound_handle = c2h
             .register_memory(map(&inbound, DmaAccess::WriteByDevice)?)
             .map_err(|refused| card_error(refused.error))?;
@@ -112,7 +112,7 @@ impl CardSide {
             h2c,
             c2h,
             staging,
-            staging_handle,
+            staging_source,
             inbound,
             inbound_handle,
             direct,

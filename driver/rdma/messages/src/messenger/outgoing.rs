@@ -11,7 +11,7 @@ use crate::request::{CompleteWhen, HostMemory, HostRanges};
 use crate::staging::StagingSlot;
 use crate::wire::{HEADER, Kind};
 use fpga_driver::{MemoryHandle, SharedMemory, SharedSlice, Ticket};
-use fpga_rdma::{RemoteRegion, SendCompletion, SendOptions};
+use fpga_rdma::{RemoteRegion, SendCompletion, SendOptions, SendTicket};
 
 /// Maximum number of the endpoint's transfers in flight for records, parts and hellos. The rest is reserved for doorbells.
 const MAX_IN_FLIGHT: usize = TRANSFERS as usize - 256;
@@ -216,7 +216,7 @@ impl Messenger {
         debug_assert!(is_written, "{} bytes at {at} are outside of the staging memory", bytes.len());
     }
 
-    /// Starts the copy of a filled slot, or of memory of the application (`from`), to the slot's card memory, from where it is sent.
+    /// Sends a filled slot. With memory of the application (`from`), starts the copy of that to the slot's card memory, from where it is sent.
     fn load(
         &mut self,
         slot: StagingSlot,
@@ -225,11 +225,17 @@ impl Messenger {
         (target, offset, length): (RemoteRegion, u64, u64),
         purpose: Purpose,
     ) {
-        let staged = || (self.side.staging_handle, usize::try_from(slot.offset).unwrap_or(usize::MAX));
-        let (handle, at) = from.unwrap_or_else(staged);
+        let session = self.peers[peer].ended;
+        let Some((handle, at)) = from else {
+            let source = self.side.staging_source;
+            let options = self.send_options(peer);
+            let sent =
+                self.side.endpoint.send_from_host(source, slot.offset, &target, (offset, length), options);
+            self.transferred(sent.ok(), InFlight { slot: Some(slot), peer, session, purpose });
+            return;
+        };
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let card = self.side.layout.staged(slot.offset);
-        let session = self.peers[peer].ended;
         match self.side.h2c.submit_at(handle, at, bytes, card) {
             Ok(ticket) => {
                 let loading = Loading { ticket, slot, peer, session, target, offset, length, purpose };
@@ -279,16 +285,29 @@ impl Messenger {
             self.staging.release(slot);
             return;
         }
-        let in_flight = InFlight { slot: Some(slot), peer, session, purpose };
+        let options = self.send_options(peer);
+        let sent = self.side.endpoint.send(source, &target, offset, length, options);
+        self.transferred(sent.ok(), InFlight { slot: Some(slot), peer, session, purpose });
+    }
+
+    fn send_options(&self, peer: PeerId) -> SendOptions {
         let mut options = SendOptions::default();
         options.segment_size = self.peers[peer].segment_size;
-        match self.side.endpoint.send(source, &target, offset, length, options) {
-            Ok(ticket) => {
+        options
+    }
+
+    /// Notes a transfer that was started. One that was refused, without a ticket, ends the session.
+    fn transferred(&mut self, ticket: Option<SendTicket>, in_flight: InFlight) {
+        let peer = in_flight.peer;
+        match ticket {
+            Some(ticket) => {
                 self.note_sent(peer);
                 self.in_flight.insert(ticket, in_flight);
             }
-            Err(_) => {
-                self.staging.release(slot);
+            None => {
+                if let Some(slot) = in_flight.slot {
+                    self.staging.release(slot);
+                }
                 self.fail_peer(peer);
             }
         }
