@@ -25,6 +25,7 @@
 
 mod any;
 mod batch;
+mod datagram;
 mod neighbours;
 mod parts;
 mod path_mtu;

@@ -14,7 +14,7 @@
 //! The memory for incomplete frames is fixed ([`SETS`] times [`WAYS`] frames), and parts of unknown senders are dropped before: a sender of
 //! invalid parts, or of parts of frames that never become complete, can displace frames of others, as a flood of datagrams can.
 
-use super::udp::MAX_DATAGRAM;
+use super::datagram::MAX_DATAGRAM;
 use super::wrapper::{self, WRAPPER_LENGTH};
 use fpga_registers::bytes::{u16_at, u32_at};
 use std::net::SocketAddr;

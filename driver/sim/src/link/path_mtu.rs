@@ -1,6 +1,6 @@
 //! Maximum datagrams of paths, as the system knows them.
 
-use super::udp::{DEFAULT_MTU, MAX_DATAGRAM, headers};
+use super::datagram::{DEFAULT_MTU, MAX_DATAGRAM, headers};
 use rustix::net::sockopt;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};

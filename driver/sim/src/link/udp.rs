@@ -10,6 +10,7 @@
 //! refuses a datagram. No datagram leaves in IP fragments.
 
 use super::batch::{ReceiveBatch, Received, SendBatch, Sent};
+use super::datagram::{DEFAULT_MTU, MAX_DATAGRAM, headers};
 use super::parts::{self, Division, Joiner, Outcome, PART_HEADER};
 use super::path_mtu::PathLimits;
 use super::wrapper::{self, Nodes, WRAPPER_LENGTH};
@@ -27,14 +28,6 @@ const MAX_INVALID_DATAGRAMS: u32 = 64;
 /// Requested size of the socket buffers, in bytes: the packets of an op table from several senders at once. The system accounts several
 /// times the length of a small datagram, and may provide less.
 const SOCKET_BUFFER: usize = 8 << 20;
-/// Header sizes of IPv4, IPv6 (both without options) and UDP, in bytes.
-const IPV4_HEADER: usize = 20;
-const IPV6_HEADER: usize = 40;
-const UDP_HEADER: usize = 8;
-/// MTU of paths of which nothing is known, in bytes: Ethernet.
-pub(super) const DEFAULT_MTU: usize = 1500;
-/// Maximum datagram length of UDP over IPv4, in bytes.
-pub(super) const MAX_DATAGRAM: usize = 65_507;
 /// Payload of packets on paths whose datagrams are shorter: a frame of a few parts. Packets of one part each would cost more than their losses.
 const MIN_PAYLOAD: u32 = 4096;
 
@@ -99,11 +92,6 @@ impl UdpLinkOptions {
         let fits = self.usual_mtu().saturating_sub(headers(self.local));
         if fits > MAX_DATAGRAM { MAX_DATAGRAM } else { fits }
     }
-}
-
-/// Bytes of the IP and UDP headers of a datagram to or from `address`.
-pub(super) const fn headers(address: SocketAddr) -> usize {
-    UDP_HEADER + if address.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER }
 }
 
 /// One end of a link to other processes by UDP.
