@@ -46,3 +46,26 @@ fn blackout_mid_transfer_is_survived() {
     assert!(net.network.now() > Nanos::from_millis(10));
     net.assert_clean();
 }
+
+/// Repeated packets read host memory again; what lies outside of it is refused.
+#[test]
+fn host_source_lossy_network_delivers() {
+    let mut net = Testbed::impaired(2, bad(0.05), 6, |options| options);
+    let region = net.region(1, TARGET, 1 << 20);
+    let card = net.end(0).card().clone();
+    let area = card.registered_memory(256 << 10).unwrap();
+    let content = bytes(7, 256 << 10);
+    area.memory().write(0, &content).unwrap();
+    let source = net.end(0).register_source(area).unwrap();
+    for (offset, length) in [(0, 1), (5, 700), (1000, 20_000), (0, 256 << 10)] {
+        let (start, end) = (offset as usize, (offset + length) as usize);
+        let options = SendOptions::default();
+        let to = (2 * offset, length);
+        net.end(0).send_from_host(source, offset, &region.remote, to, options).unwrap();
+        net.settle();
+        assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
+        assert!(net.get(1, at(TARGET, 2 * offset), length as usize) == content[start..end], "{offset}");
+    }
+    let beyond = net.end(0).send_from_host(source, 1, &region.remote, (0, 256 << 10), SendOptions::default());
+    assert!(matches!(beyond.unwrap_err().kind, SendError::SourceRange { .. }));
+}
