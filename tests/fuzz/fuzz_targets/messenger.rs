@@ -154,7 +154,7 @@ impl World {
         let (mut victim, mut other) = (End::open(), End::open());
         let mut card = CardDescription::default();
         // As those of messengers.
-        (card.ni.packet_size, card.ni.mask_bits) = (4096, 256);
+        (card.ni.packet_size, card.ni.mask_bits) = (32_768, 32);
         let udp = UdpLink::bind(UdpLinkOptions::new(([127, 0, 0, 1], 0).into()).divided()).expect("a socket");
         let local = Address::Link(udp.local());
         card.ni.node_id = local.node().get();

@@ -22,7 +22,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Counts the cost of `work`. The card's interrupt count is preferred to the backend's, because it includes interrupts that no wait
-/// expected. Where the card is reached by messages, each register access is one message, and there are no others.
+/// expected. Where the card is reached by messages, each read is one message, each write at most one, which wakes a server that sleeps beside the
+/// ring of writes, and there are no others.
 pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> AccessTraffic {
     let now = |card: &Card| {
         // Posted writes may still be in flight. The response to this read follows them, and it is not a register access.
@@ -52,7 +53,9 @@ pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> AccessTraffic {
     }
     if let (Some(before), Some(after)) = (messages, messages_after) {
         // The query for the count is one message itself.
-        assert_eq!(after - before - 1, cost.reads + cost.writes, "messages, by the server's count: {cost:?}");
+        let count = after - before - 1;
+        let limits = cost.reads..=cost.reads + cost.writes;
+        assert!(limits.contains(&count), "{count} messages, by the server's count: {cost:?}");
     }
     cost
 }
