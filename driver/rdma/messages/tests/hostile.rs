@@ -384,15 +384,41 @@ fn hostile_parts_of_a_refused_access_reach_no_other_data() {
     assert_eq!(end.peek(0, 1), [0]);
 }
 
+/// An end whose card has `count` memory windows, and otherwise the settings of linked cards.
+fn end_with_windows(count: u32) -> End {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card.yaml");
+    let text = format!(
+        "schema_version: 1\nmemory: {{size: 67108864}}\n\
+         ni: {{memory_windows: {count}, packet_size: 32768, mask_bits: 32}}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let mut options = options(LinkChoice::Auto);
+    options.card = format!("mock:{}", path.display());
+    End::open(&options)
+}
+
+/// Hellos of any number of nodes use no memory once all windows are in use.
+#[test]
+fn hostile_hellos_beyond_the_windows_are_not_kept() {
+    let mut end = end_with_windows(2);
+    let mut nodes: Vec<_> = (0..5).map(|_| Node::new()).collect();
+    let connected: Vec<_> = nodes
+        .iter_mut()
+        .map(|node| {
+            let hello = node.hello_bytes(3);
+            node.connect(&mut end, &hello).is_some()
+        })
+        .collect();
+    assert_eq!(connected, [true, false, false, false, false]);
+    // The one that found no window, and those before it.
+    assert!(format!("{:?}", end.messenger).contains("peers: 2"), "{:?}", end.messenger);
+}
+
 /// The peers of a card are limited by its memory windows, and the error states that.
 #[test]
 fn peers_beyond_the_windows_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("card.yaml");
-    std::fs::write(&path, "schema_version: 1\nmemory: {size: 67108864}\nni: {memory_windows: 3, packet_size: 32768, mask_bits: 32}\n").unwrap();
-    let mut few = options(LinkChoice::Auto);
-    few.card = format!("mock:{}", path.display());
-    let mut bed = Bed(vec![End::open(&few)]);
+    let mut bed = Bed(vec![end_with_windows(3)]);
     for _ in 0..3 {
         bed.0.push(End::open(&options(LinkChoice::Auto)));
     }

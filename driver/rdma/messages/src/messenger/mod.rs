@@ -99,6 +99,8 @@ pub struct Messenger {
     by_node: HashMap<NodeId, PeerId>,
     /// Peers that own the areas of this side, by area.
     areas: Vec<PeerId>,
+    /// Whether the card had no memory window for a peer, and none was closed since.
+    has_no_window: bool,
     /// Peers for which records or doorbells wait.
     peers_to_flush: VecDeque<PeerId>,
     operations: Operations,
@@ -172,6 +174,7 @@ impl Messenger {
             peers: Peers::default(),
             by_node: HashMap::new(),
             areas: Vec::new(),
+            has_no_window: false,
             peers_to_flush: VecDeque::new(),
             operations: Operations::default(),
             sending_parts: VecDeque::new(),

@@ -119,6 +119,7 @@ impl Messenger {
         let range = number.and_then(|number| self.side.layout.area(number));
         let (Some(number), Some(range)) = (number, range) else { return Err(too_many(self.areas.len())) };
         let window = self.side.endpoint.open_region(self.peers[id].node, range);
+        self.has_no_window = window.is_err();
         let window = window.map_err(|error| match error.kind {
             // One window is that of the hello slots.
             EndpointError::RegionsFull { capacity } => too_many(capacity.saturating_sub(1)),
@@ -140,9 +141,10 @@ impl Messenger {
         if u64::from(hello.chunk) != CHUNK || u64::from(hello.ring_length) < MAX_RECORD || !has_doorbells {
             return;
         }
-        // Without space for its area, a new node cannot be answered.
+        // Without a window or space for its area, a new node cannot be answered. It must not use memory either: anybody can send hellos.
         let next_area = u32::try_from(self.areas.len()).unwrap_or(u32::MAX);
-        if !self.by_node.contains_key(&node) && self.side.layout.area(next_area).is_none() {
+        let has_space = !self.has_no_window && self.side.layout.area(next_area).is_some();
+        if !has_space && !self.by_node.contains_key(&node) {
             return;
         }
         let id = self.peer_of(node);
@@ -272,10 +274,11 @@ impl Messenger {
 
     /// Ends a session and all operations of it.
     fn end_session(&mut self, id: PeerId, failure: &Failure) {
-        if let Some(window) = self.peers[id].reset()
-            && let Err(error) = self.side.endpoint.close_region(&window)
-        {
-            self.fail_card(&error.to_string());
+        if let Some(window) = self.peers[id].reset() {
+            self.has_no_window = false;
+            if let Err(error) = self.side.endpoint.close_region(&window) {
+                self.fail_card(&error.to_string());
+            }
         }
         self.peers[id].session = Session::New;
         for operation in self.operations.of_peer(Some(id)) {
