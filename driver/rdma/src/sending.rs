@@ -52,7 +52,7 @@ impl SenderSet {
         let not_on = CommandError::Scheme { scheme: chosen };
         if chosen == Scheme::Registry {
             let segment = self.segments.of(command.length, mask_bits);
-            let segment = options.segment_size.map_or(segment, |most| segment.min(most));
+            let segment = options.segment_size.map_or(segment, |limit| segment.min(limit));
             self.host.as_mut().ok_or(not_on)?.submit_segmented(now, command, segment)
         } else {
             self.card.as_mut().ok_or(not_on)?.submit(now, command, scheme)

@@ -18,6 +18,7 @@
 
 mod alarm;
 mod client;
+mod counts;
 mod device;
 mod error;
 mod irqs;
@@ -30,9 +31,10 @@ mod spin;
 mod wait_budget;
 
 pub(crate) use alarm::ServerAlarm;
+pub use counts::{LiveServeCounts, MessageCount, ServeCounts};
 pub use error::ServeError;
 pub use listener::{Listener, SocketFile};
-pub use server::{CardServer, LiveServeCounts, MessageCount, ServeCounts};
+pub use server::CardServer;
 pub use session::{Next, Session};
 
 /// Minimum `max_data_xfer_size` of a client: a page. Smaller sizes would split one page of a transfer into a thousand messages.

@@ -138,12 +138,12 @@ pub(super) enum Outcome {
     Invalid,
     /// Other parts are missing, or it had arrived before.
     Incomplete,
-    /// The frame is complete: its place, for [`Joiner::datagram`].
+    /// The frame is complete: its slot, for [`Joiner::datagram`].
     Complete(usize),
 }
 
-/// Bytes of a place: wrapper and frame.
-const PLACE: usize = MAX_DATAGRAM;
+/// Bytes of a slot: wrapper and frame.
+const SLOT_BYTES: usize = MAX_DATAGRAM;
 
 /// Joins parts.
 #[derive(Debug, Default)]
@@ -162,21 +162,21 @@ impl Joiner {
         let Some(part) = Part::decode(datagram) else { return Outcome::Invalid };
         if self.frames.is_empty() {
             self.frames.resize(SETS * WAYS, None);
-            self.memory.resize(SETS * WAYS * PLACE, 0);
+            self.memory.resize(SETS * WAYS * SLOT_BYTES, 0);
         }
-        let place = self.place(from, &part);
-        self.put(place, &part).unwrap_or(Outcome::Invalid)
+        let slot = self.slot(from, &part);
+        self.put(slot, &part).unwrap_or(Outcome::Invalid)
     }
 
-    /// Wrapper and frame of a place, until the next part is taken.
-    pub(super) fn datagram(&self, place: usize) -> Option<&[u8]> {
-        let joined = self.frames.get(place)?.as_ref()?;
+    /// Wrapper and frame of a slot, until the next part is taken.
+    pub(super) fn datagram(&self, slot: usize) -> Option<&[u8]> {
+        let joined = self.frames.get(slot)?.as_ref()?;
         let length = WRAPPER_LENGTH + wrapper::stated_length(&joined.header)?;
-        self.memory.get(place * PLACE..)?.get(..length)
+        self.memory.get(slot * SLOT_BYTES..)?.get(..length)
     }
 
-    /// Place of the frame that a part belongs to; a new one if none of its parts has arrived.
-    fn place(&mut self, from: SocketAddr, part: &Part<'_>) -> usize {
+    /// Slot of the frame that a part belongs to; a new one if none of its parts has arrived.
+    fn slot(&mut self, from: SocketAddr, part: &Part<'_>) -> usize {
         let key = part.number.wrapping_add(from.port().into());
         let first = key as usize % SETS * WAYS;
         let set = self.frames.get_mut(first..first + WAYS).unwrap_or_default();
@@ -192,16 +192,16 @@ impl Joiner {
         let Part { header, number, count, bytes, .. } = *part;
         let missing = u64::MAX >> (MAX_PARTS - count);
         let joined = Joined { from, number, header, part: bytes.len(), missing, begun: self.begun };
-        if let Some(place) = set.get_mut(oldest) {
-            self.incomplete += u64::from(place.is_some_and(|joined| joined.missing != 0));
-            *place = Some(joined);
+        if let Some(slot) = set.get_mut(oldest) {
+            self.incomplete += u64::from(slot.is_some_and(|joined| joined.missing != 0));
+            *slot = Some(joined);
         }
         first + oldest
     }
 
-    /// Copies a part to its place; `None` if it is not of the frame there.
-    fn put(&mut self, place: usize, part: &Part<'_>) -> Option<Outcome> {
-        let joined = self.frames.get_mut(place)?.as_mut()?;
+    /// Copies a part to its slot; `None` if it is not of the frame there.
+    fn put(&mut self, slot: usize, part: &Part<'_>) -> Option<Outcome> {
+        let joined = self.frames.get_mut(slot)?.as_mut()?;
         if joined.header != part.header || joined.part != part.bytes.len() {
             return None;
         }
@@ -209,13 +209,13 @@ impl Joiner {
         if joined.missing & bit == 0 {
             return Some(Outcome::Incomplete);
         }
-        let memory = self.memory.get_mut(place * PLACE..)?;
+        let memory = self.memory.get_mut(slot * SLOT_BYTES..)?;
         let (head, frame) = memory.split_first_chunk_mut::<WRAPPER_LENGTH>()?;
         *head = part.header;
         let length = joined.part.min(part.frame_length - part.offset);
         frame.get_mut(part.offset..)?.get_mut(..length)?.copy_from_slice(part.bytes.get(..length)?);
         joined.missing &= !bit;
-        Some(if joined.missing == 0 { Outcome::Complete(place) } else { Outcome::Incomplete })
+        Some(if joined.missing == 0 { Outcome::Complete(slot) } else { Outcome::Incomplete })
     }
 }
 

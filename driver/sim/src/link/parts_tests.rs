@@ -143,7 +143,7 @@ proptest! {
             if let Outcome::Complete(place) = joiner.take(address(port % 8), &bytes) {
                 let _ = wrapper::unwrap(joiner.datagram(place).unwrap());
             }
-            prop_assert!(joiner.memory.len() <= SETS * WAYS * PLACE && joiner.frames.len() <= SETS * WAYS);
+            prop_assert!(joiner.memory.len() <= SETS * WAYS * SLOT_BYTES && joiner.frames.len() <= SETS * WAYS);
         }
         // A frame of another sender still arrives.
         let sent = frame(9000);

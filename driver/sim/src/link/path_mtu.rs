@@ -42,7 +42,7 @@ impl PathLimits {
     }
 
     /// Makes the next call ask the system again, which has refused a datagram.
-    pub(super) fn forget(&mut self, peer: SocketAddr) {
+    pub(super) fn invalidate(&mut self, peer: SocketAddr) {
         self.known.remove(&peer);
         self.last = None;
     }

@@ -291,7 +291,7 @@ impl UdpLink {
         self.counters.sent += sent;
         self.counters.unsent += unsent;
         if is_too_long {
-            self.limits.forget(peer);
+            self.limits.invalidate(peer);
         }
     }
 

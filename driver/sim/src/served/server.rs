@@ -2,6 +2,7 @@
 
 use super::alarm::ServerAlarm;
 use super::client::{ClientConnection, ClientError};
+use super::counts::{LiveServeCounts, MessageCount, ServeCounts};
 use super::error::ServeError;
 use super::listener::{Listener, SocketFile};
 use super::session::{Next, Session};
@@ -9,15 +10,14 @@ use super::spin::{CHECKS_PER_LOOK, Spin};
 use crate::link::LinkEvents;
 use crate::network::SimNetwork;
 use fpga_pci::{InterruptError, OsError};
-use fpga_pci::{LogLimit, lock, log_limited};
+use fpga_pci::{LogLimit, log_limited};
 use fpga_vfio_user::socket::{Connection, SocketError};
 use fpga_vfio_user::wire::{Kind, encode_error};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Default timeout for a client's first message: a client has nothing to wait for before it.
@@ -37,60 +37,6 @@ const MAX_FINAL_MESSAGES: usize = 1024;
 const REFUSAL: Duration = Duration::from_millis(500);
 /// Pause after a client could not be accepted (no free file descriptors), before the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Counters of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServeCounts {
-    /// Clients served.
-    pub connections: u64,
-    /// Clients that connected meanwhile and were answered that the card is busy.
-    pub turned_away: u64,
-    /// Messages from clients.
-    pub messages: u64,
-    /// Requests that were refused.
-    pub refused_requests: u64,
-    /// Connections that ended in the middle of a message, by a malformed header, or by a timeout.
-    pub broken_connections: u64,
-    /// Messages to clients that request memory that they mapped without a file.
-    pub memory_messages: u64,
-}
-
-/// Number of client messages that a server has received so far, readable while it serves. Clones share the counter.
-#[derive(Clone, Debug, Default)]
-pub struct MessageCount(Arc<AtomicU64>);
-
-impl MessageCount {
-    /// Returns the number.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn add_one(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Counters of a server, readable while it serves. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct LiveServeCounts {
-    counts: Arc<Mutex<ServeCounts>>,
-    messages: MessageCount,
-}
-
-impl LiveServeCounts {
-    /// Returns the current counters. The requests to the connected client are included after it has disconnected.
-    #[must_use]
-    pub fn get(&self) -> ServeCounts {
-        let counts = *lock(&self.counts);
-        ServeCounts { messages: self.messages.get(), ..counts }
-    }
-
-    fn set(&self, counts: ServeCounts) {
-        *lock(&self.counts) = counts;
-    }
-}
 
 /// Serves one card of a simulated network: to one client at a time on a UNIX socket ([`bind`](Self::bind)), or to a single client that the
 /// caller has accepted ([`accepted`](Self::accepted)).
