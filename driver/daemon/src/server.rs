@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::errors::Cause;
 use fpga_driver::{Card, NodeId, SharedSocket};
-use fpga_sim::link::{Link, LinkError, Switch};
+use fpga_sim::link::{Link, LinkError, LinkKey, Switch};
 use fpga_sim::served::{CardServer, Listener, ServeError, SocketFile};
 use fpga_sim::{SimNetwork, SimNetworkError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,6 +44,8 @@ pub struct OwnerOptions {
     pub lock: Option<SharedSocket>,
     /// Network interfaces of the views of a card that has one.
     pub interface: ViewInterface,
+    /// Key of the links of views.
+    pub link_key: Option<LinkKey>,
 }
 
 /// Network interfaces of views.
@@ -61,13 +63,13 @@ pub enum ViewInterface {
 
 impl ViewInterface {
     /// Opens the link of a view: a port of `switch`, with a link to other processes.
-    fn open(self, switch: &Switch) -> Result<Option<(NodeId, Link)>, LinkError> {
+    fn open(self, switch: &Switch, key: Option<LinkKey>) -> Result<Option<(NodeId, Link)>, LinkError> {
         let listen = match self {
             Self::Linked => None,
             Self::LinkedAt(ip) => Some(SocketAddr::new(ip, 0)),
             Self::Absent => return Ok(None),
         };
-        let (outside, neighbours) = Link::neighbouring(listen)?;
+        let (outside, neighbours) = Link::neighbouring(listen, key)?;
         let node = neighbours.node();
         let link = Link::on_switch(switch, node, Some(outside.with_neighbours(neighbours)))?;
         Ok(Some((node, link)))
@@ -81,6 +83,7 @@ impl Default for OwnerOptions {
             ends_with_last: false,
             lock: None,
             interface: ViewInterface::default(),
+            link_key: None,
         }
     }
 }
@@ -251,7 +254,7 @@ impl Owner {
     fn view(&self) -> Result<SimNetwork, SimNetworkError> {
         let info = self.card.card().info();
         let interface = if info.ni.is_some() { self.options.interface } else { ViewInterface::Absent };
-        let link = interface.open(&self.switch).unwrap_or_else(|error| {
+        let link = interface.open(&self.switch, self.options.link_key.clone()).unwrap_or_else(|error| {
             tracing::warn!(%error, "a client gets no network interface");
             None
         });

@@ -20,10 +20,13 @@
 //!
 //! In a part of a frame, 16 bytes wrap the whole frame, 8 more name the part, and the part follows ([`UdpLinkOptions::divides`]).
 //!
+//! With a key ([`UdpLinkOptions::key`]), 40 bytes follow each datagram: when it was sent, and a tag ([`LinkKey`]).
+//!
 //! Nodes are located as in a learning switch: a frame for an unknown node goes to every peer, and the source address of a node's frames is
 //! remembered. With [`Neighbours`], unknown nodes are located by their ids instead. Frames can be lost, duplicated and reordered as on any network; the cards handle this.
 
 mod any;
+mod authentication;
 mod batch;
 mod datagram;
 mod neighbours;
@@ -43,6 +46,7 @@ use fpga_firmware::NodeId;
 use fpga_pci::OsError;
 
 pub use any::{Link, LinkEvents};
+pub use authentication::{LinkKey, LinkKeyError};
 pub use neighbours::Neighbours;
 pub use shm::{ShmLink, ShmLinkOptions};
 pub use switch::Switch;
@@ -178,12 +182,16 @@ pub struct LinkCounters {
     pub received: u64,
     /// Datagrams that are not a valid wrapped frame.
     pub malformed: u64,
-    /// Datagrams from addresses that are not peers.
+    /// Datagrams from addresses that are not peers, or not of the node that they name.
     pub unknown_senders: u64,
     /// Frames for a node that is not on this side, or from a node that is on this side.
     pub misdirected: u64,
     /// Divided frames that were dropped because a part was missing when later ones needed their memory.
     pub incomplete: u64,
+    /// Datagrams without a tag of the link's key ([`UdpLinkOptions::key`]).
+    pub unauthenticated: u64,
+    /// Datagrams with such a tag that were sent long before the newest one of their node.
+    pub replayed: u64,
 }
 
 impl LinkCounters {
@@ -198,6 +206,8 @@ impl LinkCounters {
             unknown_senders: self.unknown_senders + other.unknown_senders,
             misdirected: self.misdirected + other.misdirected,
             incomplete: self.incomplete + other.incomplete,
+            unauthenticated: self.unauthenticated + other.unauthenticated,
+            replayed: self.replayed + other.replayed,
         }
     }
 

@@ -40,18 +40,21 @@ impl FileKind {
     pub const SCENARIO: Self = Self { name: "scenario", limit: 16 * MIB };
     /// A list of flows of a scenario.
     pub const FLOW_LIST: Self = Self { name: "flow list", limit: 64 * MIB };
+    /// A key of a link by UDP (`--link-key`).
+    pub const LINK_KEY: Self = Self { name: "link key", limit: 4 * KIB };
     /// A register map (`--map`).
     pub const REGISTER_MAP: Self = Self { name: "register map", limit: 8 * MIB };
     /// A register log (`--record`, `replay`).
     pub const REGISTER_LOG: Self = Self { name: "register log", limit: GIB };
 
     /// Every kind; docs/guide/command-line.md lists the limits.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::CONFIGURATION,
         Self::CARD,
         Self::FAULT_PLAN,
         Self::SCENARIO,
         Self::FLOW_LIST,
+        Self::LINK_KEY,
         Self::REGISTER_MAP,
         Self::REGISTER_LOG,
     ];

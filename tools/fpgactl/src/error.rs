@@ -303,6 +303,7 @@ macro_rules! from {
 
 from! {
     fpga_input::InputError: _ => NONE, false;
+    fpga_sim::link::LinkKeyError: _ => NONE, false;
     crate::config::error::ConfigError: _ => NONE, false;
     fpga_register_map::MapError: _ => NONE, false;
     fpga_sim::DescriptionError: _ => NONE, false;

@@ -69,6 +69,9 @@ impl CardSide {
             let address = Address::Link(linked.address);
             return Self::of_card(&card, options, direct, Some(address), Some(linked));
         }
+        if options.link_key.is_some() && matches!(spec, CardSpec::Pci(_)) {
+            return Err(MessengerError::NoLink { card: options.card.clone() });
+        }
         let card = Card::open_with(&spec, OpenOptions::default()).map_err(card_error)?;
         #[cfg(feature = "sim")]
         return Self::of_card(&card, options, direct, None, None);

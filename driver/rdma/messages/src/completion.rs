@@ -68,7 +68,9 @@ pub enum Failure {
     #[error("no message that matches has arrived")]
     NoMessage,
     /// The peer does not answer.
-    #[error("{address} does not answer: its process has ended, or the network between the cards is down")]
+    #[error(
+        "{address} does not answer: its process has ended, the network between the cards is down, or its link has another key"
+    )]
     Unreachable {
         /// Address of the peer.
         address: Arc<str>,

@@ -28,6 +28,14 @@ pub enum MessengerError {
         /// Error of the link.
         text: String,
     },
+    /// A key was given for a card of hardware, whose network has no tags.
+    #[error(
+        "{card} has no link by UDP that could use the key of FPGA_LINK_KEY: unset it if its network is private"
+    )]
+    NoLink {
+        /// The card.
+        card: String,
+    },
     /// This messenger cannot reach the address.
     #[error(
         "{address} cannot be reached from {own}: both must be addresses of simulated cards, or both node ids of cards on one network"

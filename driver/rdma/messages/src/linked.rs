@@ -8,7 +8,7 @@ use crate::options::{LinkChoice, MessengerOptions};
 use fpga_driver::Card;
 use fpga_driver::NodeId;
 use fpga_netmodel::{Conditions, Impairments, Loss, Order, Probability};
-use fpga_sim::link::{Link, LinkAddress, LinkEvents, Neighbours};
+use fpga_sim::link::{Link, LinkAddress, LinkEvents, LinkKey, Neighbours};
 use fpga_sim::{Attendant, CardDescription, SimNetwork};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -48,7 +48,8 @@ pub(crate) fn open(
             card
         }
     };
-    let (link, neighbours) = Link::neighbouring(options.listen).map_err(link_error)?;
+    let key = options.link_key.as_deref().map(LinkKey::read).transpose().map_err(link_error)?;
+    let (link, neighbours) = Link::neighbouring(options.listen, key).map_err(link_error)?;
     let address = neighbours.address();
     let node = neighbours.node();
     card.ni.node_id = node.get();

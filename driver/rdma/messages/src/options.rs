@@ -1,6 +1,7 @@
 //! Options of a messenger.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How simulated cards of different processes are connected.
@@ -31,6 +32,9 @@ pub struct MessengerOptions {
     pub link: LinkChoice,
     /// Address at which a simulated card's link receives; port 0: a free one. Default: the address of this machine, port 0.
     pub listen: Option<SocketAddr>,
+    /// File of the key that all simulated cards of the network share: datagrams by UDP carry a tag, and those without are dropped. Views of
+    /// a shared card use the key of the card's owner. Default: none.
+    pub link_key: Option<PathBuf>,
     /// Share of the packets that a simulated card sends and its network loses, for tests: 0 to 1. Default 0.
     pub loss: f64,
     /// Number of packets among which a simulated card's network delivers in random order, for tests. Default 1: in order.
@@ -54,6 +58,7 @@ impl Default for MessengerOptions {
             card: "mock".to_owned(),
             link: LinkChoice::Auto,
             listen: None,
+            link_key: None,
             loss: 0.0,
             reorder: 1,
             seed: 0,
@@ -65,8 +70,8 @@ impl Default for MessengerOptions {
 }
 
 impl MessengerOptions {
-    /// Reads the environment variables `FPGA_CARD`, `FPGA_LINK` (`auto`, `udp`, `shm`), `FPGA_ADDRESS` (IP address, or IP:PORT), `FPGA_LOSS` (percent),
-    /// `FPGA_REORDER` (packets), `FPGA_SEED`, `FPGA_GIVE_UP` (seconds) and `FPGA_UNEXPECTED` (bytes). None of them is required.
+    /// Reads the environment variables `FPGA_CARD`, `FPGA_LINK` (`auto`, `udp`, `shm`), `FPGA_ADDRESS` (IP address, or IP:PORT), `FPGA_LINK_KEY` (file),
+    /// `FPGA_LOSS` (percent), `FPGA_REORDER` (packets), `FPGA_SEED`, `FPGA_GIVE_UP` (seconds) and `FPGA_UNEXPECTED` (bytes). None of them is required.
     ///
     /// # Errors
     /// Text that names the variable and what it accepts.
@@ -91,6 +96,7 @@ impl MessengerOptions {
                 socket.ok_or_else(|| format!("FPGA_ADDRESS is {address}: give an IP address, or IP:PORT"))?,
             );
         }
+        options.link_key = variable("FPGA_LINK_KEY").map(PathBuf::from);
         if let Some(loss) = variable("FPGA_LOSS") {
             let percent: Option<f64> = loss.trim_end_matches('%').trim().parse().ok();
             let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fpga_driver::{HugePages, SharedMemory, SharedSlice};
 use fpga_messages::{
     AtomicCall, AtomicUnit, CompleteWhen, Completion, HostMemory, HostRanges, LinkChoice, Messenger,
-    MessengerOptions, PeerId, ReceiveRequest, Regions, SendRequest, TagPattern, Token,
+    MessengerError, MessengerOptions, PeerId, ReceiveRequest, Regions, SendRequest, TagPattern, Token,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -79,13 +79,21 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn open(options: &MessengerOptions) -> Self {
+        Self::try_open(options).unwrap()
+    }
+
+    pub(crate) fn refused(options: &MessengerOptions) -> MessengerError {
+        Self::try_open(options).err().unwrap()
+    }
+
+    fn try_open(options: &MessengerOptions) -> Result<Self, MessengerError> {
         let bytes = SharedMemory::anonymous(MEMORY, HugePages::No).unwrap();
         let memory = Arc::new(Memory { bytes, lent: AtomicUsize::new(0), copied: AtomicUsize::new(0) });
         let regions = Arc::new(Regions::default());
         let (theirs, atomics) =
             (Arc::clone(&memory) as Arc<dyn HostMemory>, Arc::new(Adder(Arc::clone(&memory))));
-        let messenger = Messenger::open(options, theirs, atomics, Arc::clone(&regions)).unwrap();
-        Self { messenger, memory, regions, done: Vec::new() }
+        let messenger = Messenger::open(options, theirs, atomics, Arc::clone(&regions))?;
+        Ok(Self { messenger, memory, regions, done: Vec::new() })
     }
 
     pub(crate) fn poke(&self, at: u64, bytes: &[u8]) {

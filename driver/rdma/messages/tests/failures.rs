@@ -1,8 +1,10 @@
 //! Peers that do not answer, or start again.
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::Duration;
 
-use fpga_messages::{CompleteWhen, Failure, LinkChoice, PostError, SendRequest};
+use fpga_messages::{CompleteWhen, Failure, LinkChoice, MessengerOptions, PostError, SendRequest};
 
 use crate::bed::{Bed, End, options, receive, send};
 
@@ -30,6 +32,49 @@ fn peer_that_never_was_fails_sends() {
     match bed.0[0].messenger.send(&send(nobody.0 as usize, 0, 10, None, 3)) {
         Ok(()) => assert!(is_unreachable(bed.wait(0, 3).result)),
         Err(error) => assert!(matches!(error, PostError::Failed(Failure::Unreachable { .. })), "{error}"),
+    }
+}
+
+/// Cards by UDP with the same key exchange messages; one with another key, and one without, are not heard.
+#[test]
+fn peer_with_another_key_is_unreachable() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |name: &str| {
+        let path = folder.path().join(name);
+        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        file.unwrap().write_all(format!("{}\n", name.repeat(32)).as_bytes()).unwrap();
+        path
+    };
+    let with_key = |key| {
+        let mut options: MessengerOptions = options(LinkChoice::Udp);
+        options.link_key = key;
+        options
+    };
+    let (key, other) = (key("3a"), key("3b"));
+    let mut bed = Bed::new(2, &with_key(Some(key)));
+    for (length, context) in [(10, 1), (1_000_000, 2)] {
+        bed.0[1].messenger.receive(&receive(Some(0), 0, length, None, context)).unwrap();
+        bed.0[0].messenger.send(&send(1, 0, length, None, context)).unwrap();
+        assert_eq!((bed.wait(0, context).result, bed.wait(1, context).result), (Ok(()), Ok(())));
+    }
+    let mut hardware = with_key(Some(other.clone()));
+    hardware.card = "0000:65:00.0".to_owned();
+    let error = End::refused(&hardware);
+    assert!(error.to_string().contains("FPGA_LINK_KEY"), "{error}");
+    for key in [Some(other), None] {
+        let mut options = with_key(key);
+        options.give_up = impatient().give_up;
+        let mut stranger = End::open(&options);
+        let peer = stranger.messenger.add_peer(bed.0[0].messenger.address()).unwrap();
+        stranger.messenger.send(&send(peer.0 as usize, 0, 10, None, 1)).unwrap();
+        let failed = loop {
+            bed.0[0].progress();
+            stranger.progress();
+            if let Some(done) = stranger.take(1) {
+                break done;
+            }
+        };
+        assert!(is_unreachable(failed.result));
     }
 }
 

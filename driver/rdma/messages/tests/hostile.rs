@@ -56,7 +56,7 @@ struct Granted {
 
 impl Node {
     fn new() -> Self {
-        let (link, neighbours) = Link::neighbouring(Some("127.0.0.1:0".parse().unwrap())).unwrap();
+        let (link, neighbours) = Link::neighbouring(Some("127.0.0.1:0".parse().unwrap()), None).unwrap();
         let mut card = CardDescription::linked();
         card.ni.node_id = neighbours.node().get();
         let network = SimNetwork::builder().card(card).link(link).build().unwrap();

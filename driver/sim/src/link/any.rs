@@ -1,5 +1,6 @@
 //! A link of any kind, as a simulated network uses it.
 
+use super::authentication::LinkKey;
 use super::neighbours::Neighbours;
 use super::shm::ShmLink;
 use super::switch::{Port, Switch};
@@ -171,12 +172,16 @@ impl Link {
     }
 
     /// Link of a card whose node id is that of its address, and the ways to others of this kind. It receives at `listen`; without it, at a free
-    /// port of this machine's address.
+    /// port of this machine's address. Datagrams whose address is not that of their node are dropped, and with a `key` those without its tag.
     ///
     /// # Errors
     /// [`LinkError`].
-    pub fn neighbouring(listen: Option<SocketAddr>) -> Result<(Self, Neighbours), LinkError> {
-        let udp = UdpLink::bind(UdpLinkOptions::new(Neighbours::local(listen)).divided())?;
+    pub fn neighbouring(
+        listen: Option<SocketAddr>,
+        key: Option<LinkKey>,
+    ) -> Result<(Self, Neighbours), LinkError> {
+        let options = UdpLinkOptions::new(Neighbours::local(listen)).divided().nodes_by_address().key(key);
+        let udp = UdpLink::bind(options)?;
         let neighbours = Neighbours::of(udp.local())?;
         let shm = ShmLink::bind(&ShmLinkOptions::new(neighbours.socket(neighbours.node())))?;
         Ok((Self::both(shm, udp)?, neighbours))

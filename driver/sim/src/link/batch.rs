@@ -54,7 +54,7 @@ impl SendBatch {
     }
 
     /// Adds a datagram of `parts` that [`fits`](Self::fits).
-    pub(super) fn push(&mut self, peer: SocketAddr, parts: [&[u8]; 3]) {
+    pub(super) fn push(&mut self, peer: SocketAddr, parts: [&[u8]; 4]) {
         let length = parts.iter().map(|part| part.len()).sum();
         if self.count == 0 {
             self.peer = Some(peer);
@@ -124,6 +124,13 @@ pub(super) struct Received {
     length: usize,
 }
 
+impl Received {
+    /// Returns it without its last `bytes` bytes.
+    pub(super) const fn without_last(self, bytes: usize) -> Self {
+        Self { length: self.length.saturating_sub(bytes), ..self }
+    }
+}
+
 impl ReceiveBatch {
     pub(super) fn new() -> Self {
         let meta = [RecvMeta::default(); BATCH_SIZE];
@@ -156,6 +163,12 @@ impl ReceiveBatch {
     pub(super) fn bytes(&self, received: Received) -> &[u8] {
         let end = received.start.saturating_add(received.length);
         self.buffers.get(received.start..end).debug_expect("a datagram of the batch").unwrap_or_default()
+    }
+
+    /// The `length` bytes after a datagram, until the next one is taken.
+    pub(super) fn end(&self, received: Received, length: usize) -> &[u8] {
+        let start = received.start.saturating_add(received.length);
+        self.buffers.get(start..start.saturating_add(length)).unwrap_or_default()
     }
 
     /// Receives the datagrams that have arrived. Returns `false` if there are none.

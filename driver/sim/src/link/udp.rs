@@ -1,7 +1,8 @@
 //! Link by UDP: one datagram per frame.
 //!
-//! UDP's checksum is not relied on: packets carry their own. Checksums, keys and the list of peers protect against accidents and unknown
-//! senders. An attacker that can forge a peer's address and has listened can write whatever that peer may write.
+//! UDP's checksum is not relied on: packets carry their own. Checksums, the keys of memory windows and the list of peers protect against
+//! accidents and unknown senders. Without [`key`](UdpLinkOptions::key), somebody who can forge a peer's address can end its transfers, and,
+//! if he can also read the network, write whatever that peer may write.
 //!
 //! **Datagram length.** A frame is at most 92 bytes longer than a packet's payload (START header and checksum), so a datagram is at most
 //! 108 bytes longer. With 28 bytes of UDP and IPv4 headers, packets of up to 1024 bytes fit an Ethernet frame of 1500 bytes, and packets of
@@ -9,6 +10,7 @@
 //! unless the link divides frames ([`parts`](super::parts)): then the system is asked for the MTU of the path to each peer, and asked again when it
 //! refuses a datagram. No datagram leaves in IP fragments.
 
+use super::authentication::{Authenticator, LinkKey, Refused, TRAILER_LENGTH};
 use super::batch::{ReceiveBatch, Received, SendBatch, Sent};
 use super::datagram::{DEFAULT_MTU, MAX_DATAGRAM, headers};
 use super::parts::{self, Division, Joiner, Outcome, PART_HEADER};
@@ -48,13 +50,17 @@ pub struct UdpLinkOptions {
     /// Whether frames that are too long for a datagram are sent in parts; a lost part loses its frame. Default: no, a simulated network with such
     /// frames is refused when it is built.
     pub divides: bool,
+    /// Whether the node of a frame must be that of the address it comes from ([`NodeId::of_link`]). Default: no.
+    pub nodes_by_address: bool,
+    /// Key of all ends of the link: datagrams without its tag are dropped. Default: none.
+    pub key: Option<LinkKey>,
 }
 
 impl UdpLinkOptions {
     /// Creates options that receive at `local`, without peers.
     #[must_use]
     pub const fn new(local: SocketAddr) -> Self {
-        Self { local, peers: Vec::new(), mtu: None, divides: false }
+        Self { local, peers: Vec::new(), mtu: None, divides: false, nodes_by_address: false, key: None }
     }
 
     /// Adds a peer.
@@ -78,6 +84,25 @@ impl UdpLinkOptions {
         self
     }
 
+    /// Drops frames whose node is not that of the address they come from.
+    #[must_use]
+    pub const fn nodes_by_address(mut self) -> Self {
+        self.nodes_by_address = true;
+        self
+    }
+
+    /// Sends every datagram with a tag of `key`, and drops those without. `None`: no tags.
+    #[must_use]
+    pub fn key(mut self, key: Option<LinkKey>) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// Bytes after each datagram.
+    const fn trailer(&self) -> usize {
+        if self.key.is_some() { TRAILER_LENGTH } else { 0 }
+    }
+
     /// Maximum size of an IP packet in bytes, as stated or by default.
     const fn usual_mtu(&self) -> usize {
         match self.mtu {
@@ -87,10 +112,11 @@ impl UdpLinkOptions {
         }
     }
 
-    /// Maximum datagram length in bytes, including the wrapper.
+    /// Maximum datagram length in bytes, including the wrapper, without the trailer.
     const fn largest_datagram(&self) -> usize {
         let fits = self.usual_mtu().saturating_sub(headers(self.local));
-        if fits > MAX_DATAGRAM { MAX_DATAGRAM } else { fits }
+        let fits = if fits > MAX_DATAGRAM { MAX_DATAGRAM } else { fits };
+        fits.saturating_sub(self.trailer())
     }
 }
 
@@ -100,7 +126,7 @@ pub struct UdpLink {
     socket: Arc<UdpSocket>,
     options: UdpLinkOptions,
     /// Last known addresses of nodes.
-    nodes: NodeTable<SocketAddr>,
+    pub(super) nodes: NodeTable<SocketAddr>,
     pub(crate) counters: LinkCounters,
     /// Abilities of the system for this socket.
     state: UdpSocketState,
@@ -111,6 +137,8 @@ pub struct UdpLink {
     /// Number of the next frame that is divided.
     divided: u32,
     joiner: Joiner,
+    /// Creates and checks tags, if the link has a key.
+    authenticator: Option<Authenticator>,
     /// Frame received last.
     current: Option<Current>,
 }
@@ -168,6 +196,7 @@ impl UdpLink {
             limits: PathLimits::default(),
             divided: 0,
             joiner: Joiner::default(),
+            authenticator: options.key.as_ref().map(Authenticator::new),
             current: None,
             options,
         })
@@ -195,7 +224,11 @@ impl UdpLink {
 
     /// Maximum frame length that fits a datagram, in bytes.
     pub(crate) const fn largest_frame(&self) -> usize {
-        let datagram = if self.options.divides { MAX_DATAGRAM } else { self.options.largest_datagram() };
+        let datagram = if self.options.divides {
+            MAX_DATAGRAM - self.options.trailer()
+        } else {
+            self.options.largest_datagram()
+        };
         datagram.saturating_sub(WRAPPER_LENGTH)
     }
 
@@ -203,11 +236,14 @@ impl UdpLink {
         self.options.usual_mtu()
     }
 
-    /// Maximum length of a datagram to `address` in bytes.
+    /// Maximum length of a datagram to `address` in bytes, without the trailer.
     fn limit_to(&mut self, address: SocketAddr) -> usize {
         let largest = self.options.largest_datagram();
         if self.options.divides {
-            self.limits.of(self.options.local.ip(), address).min(largest)
+            self.limits
+                .of(self.options.local.ip(), address)
+                .saturating_sub(self.options.trailer())
+                .min(largest)
         } else {
             largest
         }
@@ -278,10 +314,13 @@ impl UdpLink {
 
     /// Adds a datagram to those that leave with the next system call.
     fn push(&mut self, address: SocketAddr, parts: [&[u8]; 3], length: usize) {
-        if !self.outgoing.fits(address, length, self.state.max_gso_segments()) {
+        let [head, body, end] = parts;
+        let sealed = self.authenticator.as_mut().map(|authenticator| authenticator.seal(parts));
+        let trailer = sealed.as_ref().map_or(&[][..], |trailer| trailer);
+        if !self.outgoing.fits(address, length + trailer.len(), self.state.max_gso_segments()) {
             self.flush();
         }
-        self.outgoing.push(address, parts);
+        self.outgoing.push(address, [head, body, end, trailer]);
     }
 
     /// Sends the frames that wait.
@@ -329,11 +368,28 @@ impl UdpLink {
     /// Returns whether a datagram has a frame for this side, or completes one. Counts it, and notes the address of its node.
     fn is_frame(&mut self, received: Received, is_local: impl Fn(NodeId) -> bool) -> bool {
         let from = received.from;
-        if !self.options.peers.is_empty() && !self.options.peers.contains(&from) {
+        let received = received.without_last(self.options.trailer());
+        let bytes = self.incoming.bytes(received);
+        let is_peer = self.options.peers.is_empty() || self.options.peers.contains(&from);
+        let is_of_node = || wrapper::source(bytes).is_none_or(|source| source == NodeId::of_link(from));
+        if !is_peer || self.options.nodes_by_address && !is_of_node() {
             self.counters.unknown_senders += 1;
             return false;
         }
-        let bytes = self.incoming.bytes(received);
+        let mut is_newest = true;
+        if let Some(authenticator) = &mut self.authenticator {
+            match authenticator.check(bytes, self.incoming.end(received, TRAILER_LENGTH)) {
+                Ok(newest) => is_newest = newest,
+                Err(Refused::Tag) => {
+                    self.counters.unauthenticated += 1;
+                    return false;
+                }
+                Err(Refused::Old) => {
+                    self.counters.replayed += 1;
+                    return false;
+                }
+            }
+        }
         let (current, datagram) = if parts::is_part(bytes) {
             let outcome = self.joiner.take(from, bytes);
             self.counters.incomplete = self.joiner.incomplete;
@@ -350,7 +406,10 @@ impl UdpLink {
             (Current::Datagram(received), is_short.then_some(bytes))
         };
         let Some(source) = self.counters.note_received(datagram, is_local) else { return false };
-        self.nodes.note(source, from);
+        // A datagram that somebody has sent again must not redirect a node's frames.
+        if is_newest {
+            self.nodes.note(source, from);
+        }
         self.current = Some(current);
         true
     }

@@ -88,6 +88,11 @@ fn nodes(bytes: &[u8], source: usize, destination: usize) -> Option<(NodeId, Nod
     Some((NodeId::new(u32_at(bytes, source)?), NodeId::new(u32_at(bytes, destination)?)))
 }
 
+/// Node that a datagram says it comes from.
+pub(super) fn source(datagram: &[u8]) -> Option<NodeId> {
+    u32_at(datagram, 8).map(NodeId::new)
+}
+
 /// Node for which a frame is.
 pub(super) fn destination(frame: &[u8]) -> Option<NodeId> {
     u32_at(frame, DESTINATION_AT).map(NodeId::new)

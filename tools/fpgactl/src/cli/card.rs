@@ -56,6 +56,10 @@ pub struct ShareArgs {
     /// IP address at which the clients' network interfaces receive frames by UDP [default: FPGA_ADDRESS, or the address of this machine]
     #[arg(long, value_name = "IP", conflicts_with = "no_interface")]
     pub address: Option<IpAddr>,
+    /// File of the key of the clients' links: 64 hexadecimal digits, the same for all cards of the network. Datagrams by UDP carry a tag of it, and
+    /// those without are dropped [default: FPGA_LINK_KEY, or no key]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_interface")]
+    pub link_key: Option<PathBuf>,
     /// Give clients no network interface
     #[arg(long = "no-ni")]
     pub no_interface: bool,
@@ -172,6 +176,9 @@ pub struct ServeArgs {
     /// MTU of UDP: largest IP packet in bytes that every network between the processes carries. Packets of up to 1KiB fit 1500
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = whole::<u16>(576, 65_535), requires = "link")]
     pub link_mtu: u16,
+    /// File of the key that both ends of a link by UDP share: 64 hexadecimal digits. Datagrams carry a tag of it, and those without are dropped
+    #[arg(long, value_name = "FILE", requires = "link")]
+    pub link_key: Option<PathBuf>,
     /// Number of packets that the simulated network holds back and releases in random order, 0 to 4096; 0: in order
     #[arg(long, value_name = "N", value_parser = reorder_depth, default_value_t = 0)]
     pub reorder: u16,

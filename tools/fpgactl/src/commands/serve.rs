@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpga_sim::link::{Link, LinkCounters, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions};
+use fpga_sim::link::{Link, LinkCounters, LinkKey, ShmLink, ShmLinkOptions, UdpLink, UdpLinkOptions};
 use fpga_sim::served::{CardServer, Listener, ServeCounts, SocketFile};
 use fpga_sim::{LinkRate, SCHEMA_VERSION, SimNetwork};
 use serde::Serialize;
@@ -80,6 +80,8 @@ struct LinkStats {
     malformed: u64,
     strangers: u64,
     misdirected: u64,
+    unauthenticated: u64,
+    replayed: u64,
 }
 
 impl From<LinkCounters> for LinkStats {
@@ -92,9 +94,11 @@ impl From<LinkCounters> for LinkStats {
             malformed,
             unknown_senders: strangers,
             misdirected,
+            unauthenticated,
+            replayed,
             ..
         } = counters;
-        Self { sent, flooded, unsent, received, malformed, strangers, misdirected }
+        Self { sent, flooded, unsent, received, malformed, strangers, misdirected, unauthenticated, replayed }
     }
 }
 
@@ -199,12 +203,16 @@ fn open_link(args: &ServeArgs) -> Result<Option<(Link, Option<SocketFile>)>, Cli
         || CliError::usage("--link: some are udp:ADDR, others shm:PATH").advise("give ends of one kind");
     match local {
         LinkAddress::Udp(local) => {
-            let mut options = UdpLinkOptions::new(*local).mtu(args.link_mtu.into());
+            let key = args.link_key.as_deref().map(LinkKey::read).transpose()?;
+            let mut options = UdpLinkOptions::new(*local).mtu(args.link_mtu.into()).key(key);
             for peer in peers {
                 let LinkAddress::Udp(peer) = peer else { return Err(mixed()) };
                 options = options.peer(*peer);
             }
             Ok(Some((UdpLink::bind(options)?.into(), None)))
+        }
+        LinkAddress::Shm(_) if args.link_key.is_some() => {
+            Err(CliError::usage("--link-key: a link by shared memory has no datagrams").advise("omit it"))
         }
         LinkAddress::Shm(local) => {
             let mut options = ShmLinkOptions::new(local);

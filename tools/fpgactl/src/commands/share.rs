@@ -5,10 +5,11 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use fpga_driver::SharedSocket;
+use fpga_sim::link::LinkKey;
 use fpgad::{Owner, OwnerOptions, ViewInterface};
 
 use crate::cli::ShareArgs;
@@ -40,8 +41,12 @@ pub fn run(settings: &Settings, args: &ShareArgs, out: &mut dyn Write) -> Result
     let opened = target::open_attended(&settings.card)?;
     let lock = args.socket.is_none().then(|| found.clone());
     let interface = interface(args);
-    let options =
-        OwnerOptions { ends_with_last: args.until_unused, lock, interface, ..OwnerOptions::default() };
+    let link_key = match interface {
+        ViewInterface::Absent => None,
+        _ => link_key(args)?,
+    };
+    let ends_with_last = args.until_unused;
+    let options = OwnerOptions { ends_with_last, lock, interface, link_key, ..OwnerOptions::default() };
     let owner = Owner::bind(opened.card.clone(), socket, options)?;
     stop::remove_on_exit(vec![owner.file()])?;
     ready(settings, socket, out)?;
@@ -61,6 +66,12 @@ fn interface(args: &ShareArgs) -> ViewInterface {
         text.parse().ok().or_else(|| text.parse().ok().map(|address: SocketAddr| address.ip()))
     };
     args.address.or_else(variable).map_or(ViewInterface::Linked, ViewInterface::LinkedAt)
+}
+
+fn link_key(args: &ShareArgs) -> Result<Option<LinkKey>, CliError> {
+    let variable = || std::env::var_os("FPGA_LINK_KEY").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = args.link_key.clone().or_else(variable);
+    Ok(path.as_deref().map(LinkKey::read).transpose()?)
 }
 
 fn ready(settings: &Settings, socket: &Path, out: &mut dyn Write) -> Result<(), CliError> {

@@ -1,7 +1,8 @@
 //! `card serve`, as scripts use it: the ready line, the end by a signal, the statistics.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -331,9 +332,10 @@ fn served_cards_exchange_packets_by_udp() {
     let first = ["--socket", &a, "--node", "1", "--link", &one, "--link", &two, "--stats", &a_stats];
     let second = ["--socket", &b, "--node", "2", "--link", &two, "--link", &one, "--stats", &b_stats];
     // Both lose one packet in fifty, and reorder the others.
-    let lossy = ["--loss", "2%", "--reorder", "16"];
-    let first = Server::start(&[&first[..], &lossy].concat(), &ready(&a));
-    let second = Server::start(&[&second[..], &lossy].concat(), &ready(&b));
+    let key = link_key(folder.path(), "a5");
+    let more = ["--loss", "2%", "--reorder", "16", "--link-key", &key];
+    let first = Server::start(&[&first[..], &more].concat(), &ready(&a));
+    let second = Server::start(&[&second[..], &more].concat(), &ready(&b));
     let (card, peer) = (format!("vfio-user:{a}"), format!("vfio-user:{b}"));
     let ran = fpgactl(&["transfer", "--json", "--card", &card, "--peer", &peer, "--size", "300000"]).ok();
     let report = ran.json();
@@ -369,6 +371,7 @@ fn served_cards_exchange_packets_by_udp() {
         let link = link_stats(Path::new(&stats));
         assert!(link["sent"].as_u64().unwrap() > 0 && link["received"].as_u64().unwrap() > 0, "{link}");
         assert_eq!((&link["malformed"], &link["misdirected"]), (&0.into(), &0.into()));
+        assert_eq!((&link["unauthenticated"], &link["replayed"]), (&0.into(), &0.into()));
     }
 }
 
@@ -441,9 +444,26 @@ fn every_command_works_on_served_cards() {
     assert!(tried > 25, "{tried}");
 }
 
+/// Creates a file with the key of a link.
+fn link_key(folder: &Path, digits: &str) -> String {
+    let path = folder.join(format!("key-{digits}"));
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    file.unwrap().write_all(digits.repeat(32).as_bytes()).unwrap();
+    path.display().to_string()
+}
+
 /// Invalid datagrams from an unknown sender, and from the peer's own address, reach no card.
 #[test]
 fn served_card_invalid_datagrams_are_counted() {
+    invalid_datagrams_are_counted(false);
+}
+
+#[test]
+fn served_card_datagrams_without_tag_are_counted() {
+    invalid_datagrams_are_counted(true);
+}
+
+fn invalid_datagrams_are_counted(has_key: bool) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let [here] = free_ports();
@@ -452,10 +472,12 @@ fn served_card_invalid_datagrams_are_counted() {
     let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let (socket, stats) = (path("card"), path("stats.json"));
     let other = format!("udp:{}", peer.local_addr().unwrap());
-    let server = Server::start(
-        &["--socket", &socket, "--link", &here, "--link", &other, "--stats", &stats],
-        &format!("ready {socket}\n"),
-    );
+    let key = link_key(folder.path(), "5a");
+    let mut arguments = vec!["--socket", &socket, "--link", &here, "--link", &other, "--stats", &stats];
+    if has_key {
+        arguments.extend(["--link-key", &key]);
+    }
+    let server = Server::start(&arguments, &format!("ready {socket}\n"));
     for length in [0, 1, 15, 16, 100, 1472, 9000] {
         peer.send_to(&vec![0xA5; length], &address).unwrap();
         stranger.send_to(&vec![0xA5; length], &address).unwrap();
@@ -465,9 +487,10 @@ fn served_card_invalid_datagrams_are_counted() {
     use_it(Path::new(&socket));
     assert_eq!(server.end(Signal::TERM), Some(0));
     let link = link_stats(Path::new(&stats));
+    let (malformed, unauthenticated) = if has_key { (0, 7) } else { (7, 0) };
     assert_eq!(
-        (&link["malformed"], &link["strangers"], &link["received"]),
-        (&7.into(), &7.into(), &0.into())
+        (&link["malformed"], &link["unauthenticated"], &link["strangers"], &link["received"]),
+        (&malformed.into(), &unauthenticated.into(), &7.into(), &0.into())
     );
 }
 
@@ -495,6 +518,17 @@ fn serve_invalid_links_are_refused() {
     let message = serve(&["--card-file", card, "--link", "udp:127.0.0.1:0"], 1);
     assert!(message.contains("4204") && message.contains("1472") && message.contains("1500"), "{message}");
     assert!(serve(&["--link-mtu", "9000"], 2).contains("--link"), "the message does not name --link");
+    let (key, short) = (link_key(folder.path(), "ab"), link_key(folder.path(), "c"));
+    let message = serve(&["--link", &link, "--link-key", &key], 2);
+    assert!(message.contains("shared memory"), "{message}");
+    let udp = ["--link", "udp:127.0.0.1:0", "--link-key"];
+    let message = serve(&[&udp[..], &[&short]].concat(), 1);
+    assert!(message.contains("64 hexadecimal digits"), "{message}");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let message = serve(&[&udp[..], &[&key]].concat(), 1);
+    assert!(message.contains("mode 644"), "{message}");
+    let message = serve(&[&udp[..], &["/nonexistent"]].concat(), 1);
+    assert!(message.contains("link key /nonexistent"), "{message}");
 }
 
 /// Accesses of the driver, of the self-test, and of the command itself.
