@@ -25,18 +25,37 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     }
 }
 
-/// Returns the CRC-32C of a message with checksum `crc` followed by `bytes`. Supports the payload lengths of full packets, from 512 bytes
-/// on; returns `None` for other lengths.
+/// Returns the CRC-32C of a message with checksum `crc` followed by `bytes`. Fast for the payload lengths of full packets, from 512 bytes
+/// on.
+#[must_use]
 #[inline]
-pub(crate) fn crc32c_after(crc: u32, bytes: &[u8]) -> Option<u32> {
-    Some(append::zeros(crc, bytes.len())? ^ crc32c(bytes))
+pub fn crc32c_after(crc: u32, bytes: &[u8]) -> u32 {
+    match append::zeros(crc, bytes.len()) {
+        Some(effect) => effect ^ crc32c(bytes),
+        None => continued(crc, bytes),
+    }
+}
+
+/// As [`crc32c_after`], for any length.
+fn continued(crc: u32, bytes: &[u8]) -> u32 {
+    #[cfg(feature = "std")]
+    {
+        use crc_fast::{CrcAlgorithm, Digest};
+        let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, (!crc).into());
+        digest.update(bytes);
+        fpga_registers::cast::low32(digest.finalize())
+    }
+    #[cfg(not(feature = "std"))]
+    {
+        table::continued(crc, bytes)
+    }
 }
 
 /// Effect of trailing zeros on a checksum: remainders are linear, so it is looked up by nibbles.
 mod append {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     const SHORTEST_LOG2: u32 = 9;
-    const LENGTHS: usize = 4;
+    const LENGTHS: usize = 7;
 
     /// `TABLES[l][k][n]`: effect of nibble `k` of a checksum with value `n` when 512 << `l` zeros follow.
     #[expect(
@@ -158,8 +177,12 @@ mod table {
     }
 
     pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+        continued(0, bytes)
+    }
+
+    pub(super) fn continued(crc: u32, bytes: &[u8]) -> u32 {
         let (steps, rest) = bytes.as_chunks::<8>();
-        let crc = steps.iter().fold(u32::MAX, |crc, step| {
+        let crc = steps.iter().fold(!crc, |crc, step| {
             let [a, b, c, d, e, f, g, h] = *step;
             let low = crc ^ u32::from_le_bytes([a, b, c, d]);
             let high = u32::from_le_bytes([e, f, g, h]);
@@ -239,18 +262,16 @@ mod tests {
 
     #[test]
     fn crc_continued_over_full_payload_matches() {
-        let bytes: Vec<u8> = (0..4300u32).map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();
-        for head in 0..=100 {
-            for length in [512, 1024, 2048, 4096] {
+        let bytes: Vec<u8> = (0..33_000u32).map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();
+        for head in [0, 1, 7, 16, 64, 97, 100] {
+            for length in [0, 1, 56, 256, 511, 512, 513, 1024, 1536, 2048, 4096, 4097, 8192, 16_384, 32_768] {
                 let (head, rest) = bytes.split_at(head);
-                let expected = bitwise(&bytes[..head.len() + length]);
-                assert_eq!(crc32c_after(crc32c(head), &rest[..length]), Some(expected));
+                let (expected, rest) = (bitwise(&bytes[..head.len() + length]), &rest[..length]);
+                assert_eq!(crc32c_after(crc32c(head), rest), expected, "{length} bytes");
+                assert_eq!(continued(crc32c(head), rest), expected, "{length} bytes");
+                assert_eq!(table::continued(crc32c(head), rest), expected, "{length} bytes");
             }
         }
-        for length in [0, 1, 2, 56, 64, 256, 511, 513, 1023, 1536, 4095, 4097] {
-            assert_eq!(crc32c_after(1, &bytes[..length]), None);
-        }
-        assert_eq!(crc32c_after(1, &[0; 8192]), None);
     }
 
     proptest! {

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::dma::DmaMap;
+use crate::link::Link;
 use crate::observer::{HostEvent, HostObserver};
 use crate::signals::{Kind, Signals};
-use fpga_card::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt};
+use fpga_card::{DmaFault, DmaPart, DmaSpace, ErrorMessage, FrameParts, FrameSink, HostPort, Interrupt};
+use fpga_firmware::NodeId;
 use fpga_registers::Iova;
 
 /// The host side of one card.
@@ -14,6 +16,27 @@ pub(crate) struct HostSide {
     pub(crate) map: DmaMap,
     pub(crate) signals: Signals,
     pub(crate) observer: Option<Arc<dyn HostObserver>>,
+    /// The link to other processes, during a burst of work.
+    pub(crate) direct: DirectPort,
+}
+
+/// Network port that passes frames from transmit windows to a link.
+#[derive(Debug, Default)]
+pub(crate) struct DirectPort {
+    pub(crate) link: Option<Link>,
+    /// Number of frames in this burst, and their bytes.
+    pub(crate) frames: u64,
+    pub(crate) bytes: u64,
+}
+
+impl FrameSink for DirectPort {
+    fn send(&mut self, frame: &FrameParts<'_>) {
+        if let Some(link) = &mut self.link {
+            link.queue_parts([frame.header, frame.payload, &frame.checksum]);
+            self.frames += 1;
+            self.bytes += frame.length() as u64;
+        }
+    }
 }
 
 impl HostSide {
@@ -83,5 +106,10 @@ impl HostPort for HostSide {
         if matches!(message, ErrorMessage::NonFatal | ErrorMessage::Fatal) {
             self.signals.message(Kind::Err, 0);
         }
+    }
+
+    fn frame_sink(&mut self, destination: NodeId) -> Option<&mut dyn FrameSink> {
+        self.direct.link.as_ref().filter(|link| link.takes_parts(destination))?;
+        Some(&mut self.direct)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::hop::{HopQueue, SimHop};
 use fpga_card::Card;
-use fpga_netmodel::{Frame as _, ImpairedLink, Impairments, LinkCounters, OrderError};
+use fpga_netmodel::{Class, Frame as _, ImpairedLink, Impairments, LinkCounters, OrderError};
 use fpga_protocol::time::Nanos;
 use fpga_registers::bytes::u32_at;
 
@@ -20,6 +20,8 @@ pub(crate) struct FramesInFlight {
     pub(crate) hops: Vec<HopQueue>,
     /// Whether frames take time: a frame that is not due is not delivered early.
     timed: bool,
+    /// Whether frames pass unchanged, in order and at once.
+    transparent: bool,
     pub(crate) undeliverable: u64,
 }
 
@@ -31,19 +33,36 @@ impl FramesInFlight {
             || impairments.rate != plain.rate
             || impairments.data.delay != plain.data.delay
             || impairments.control.delay != plain.control.delay;
+        let transparent = hops.is_empty() && impairments == plain;
         let hops = hops.into_iter().map(|hop| HopQueue::new(hop, seed)).collect::<Result<_, _>>()?;
-        Ok(Self { path: ImpairedLink::new(impairments, CAPACITY, seed)?, hops, timed, undeliverable: 0 })
+        Ok(Self {
+            path: ImpairedLink::new(impairments, CAPACITY, seed)?,
+            hops,
+            timed,
+            transparent,
+            undeliverable: 0,
+        })
     }
 
     /// Changes the time that frames travel from now on.
     pub(crate) const fn set_distance(&mut self, distance: Nanos) {
         self.path.set_distance(distance);
-        self.timed = true;
+        (self.timed, self.transparent) = (true, false);
     }
 
     /// Returns whether the impairments give frames a delay or a rate.
     pub(crate) const fn is_timed(&self) -> bool {
         self.timed
+    }
+
+    /// Returns whether a frame would leave at once and unchanged.
+    pub(crate) fn is_bypassable(&self) -> bool {
+        self.transparent && !self.is_busy()
+    }
+
+    /// Counts `frames` data frames of `bytes` bytes together that have bypassed the network.
+    pub(crate) fn note_passed(&mut self, frames: u64, bytes: u64) {
+        self.path.note_passed(Class::Data, frames, bytes);
     }
 
     /// Returns whether frames are on the way.

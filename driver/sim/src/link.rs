@@ -192,6 +192,8 @@ pub struct LinkCounters {
     pub unauthenticated: u64,
     /// Datagrams with such a tag that were sent long before the newest one of their node.
     pub replayed: u64,
+    /// Bytes that a link by shared memory has copied to rings, and from rings to its own memory.
+    pub copied_bytes: u64,
 }
 
 impl LinkCounters {
@@ -208,6 +210,7 @@ impl LinkCounters {
             incomplete: self.incomplete + other.incomplete,
             unauthenticated: self.unauthenticated + other.unauthenticated,
             replayed: self.replayed + other.replayed,
+            copied_bytes: self.copied_bytes + other.copied_bytes,
         }
     }
 

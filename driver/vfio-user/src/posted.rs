@@ -63,7 +63,7 @@ impl ServerConnection {
             let mut exchange = self.exchange();
             self.check()?;
             let Some(ring) = &mut exchange.ring else { return Ok(false) };
-            let pushed = ring.push(&write.to_bytes(), &[]).and_then(|is_pushed| {
+            let pushed = ring.push(&[&write.to_bytes()]).and_then(|is_pushed| {
                 let sleeps = if is_pushed { ring.publish()? } else { false };
                 Ok((is_pushed, sleeps))
             });

@@ -6,6 +6,7 @@ use super::{
     CRC_LENGTH, Common, DATA_HEADER_LENGTH, EncodeError, Flags, PacketKind, START_HEADER_LENGTH, WireError,
 };
 use crate::bytes::{ByteImage, u8_at, u16_at, u32_at, u64_at};
+use crate::crc::{crc32c, crc32c_after};
 use crate::generated::layout::{common, data as at, start};
 use crate::geometry::{Geometry, check_index, packet_size, range_end};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
@@ -173,9 +174,37 @@ impl DataHeader {
     /// [`super::Packet::parse`] would refuse.
     #[inline]
     pub fn encode_header(&self, payload_length: usize, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        let needed = self.length() + payload_length + CRC_LENGTH;
+        self.write_header(payload_length, needed, buffer)
+    }
+
+    /// Writes the header alone to `head`, for a payload that is sent from where it is. Returns the header's length, and the checksum that
+    /// follows the payload.
+    ///
+    /// # Errors
+    ///
+    /// As for [`encode`](Self::encode).
+    #[inline]
+    pub fn encode_apart(
+        &self,
+        payload: &[u8],
+        head: &mut [u8; START_HEADER_LENGTH],
+    ) -> Result<(usize, [u8; CRC_LENGTH]), EncodeError> {
+        let length = self.write_header(payload.len(), self.length(), head)?;
+        let header = head.get(..length).unwrap_or_default();
+        Ok((length, crc32c_after(crc32c(header), payload).to_le_bytes()))
+    }
+
+    /// Writes the header to a buffer of at least `needed` bytes.
+    #[inline(always)]
+    fn write_header(
+        &self,
+        payload_length: usize,
+        needed: usize,
+        buffer: &mut [u8],
+    ) -> Result<usize, EncodeError> {
         self.common.check(self.kind())?;
         self.check(payload_length)?;
-        let needed = self.length() + payload_length + CRC_LENGTH;
         let available = buffer.len();
         let too_small = EncodeError::BufferTooSmall { needed, available };
         if available < needed {

@@ -332,14 +332,19 @@ pub fn finish(buffer: &mut [u8], length: usize) -> Result<usize, EncodeError> {
     seal(buffer, length, crc)
 }
 
+/// Length in bytes from which the checksum of a payload is computed apart from that of its header.
+const LONG_PAYLOAD: usize = 512;
+
 /// Like [`finish`], for a body that is a header of `header_length` bytes and a copy of `payload`. The checksum of a long payload is
 /// computed from the original: the copy's stores are still pending, and a processor that loads across them waits.
 #[inline]
 fn finish_copy(buffer: &mut [u8], header_length: usize, payload: &[u8]) -> Result<usize, EncodeError> {
     let length = header_length + payload.len();
-    match buffer.get(..header_length).and_then(|header| crc32c_after(crc32c(header), payload)) {
-        Some(crc) => seal(buffer, length, crc),
-        None => finish(buffer, length),
+    match buffer.get(..header_length) {
+        Some(header) if payload.len() >= LONG_PAYLOAD => {
+            seal(buffer, length, crc32c_after(crc32c(header), payload))
+        }
+        _ => finish(buffer, length),
     }
 }
 

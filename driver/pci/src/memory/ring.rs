@@ -110,13 +110,12 @@ impl RingWriter {
         Self { layout, memory, written: 0, published: 0, read: 0 }
     }
 
-    /// Writes a record of `header` and `rest`; [`publish`](Self::publish) makes it visible. Returns `false` if the ring is full, or the record too
-    /// long.
+    /// Writes a record of `parts`; [`publish`](Self::publish) makes it visible. Returns `false` if the ring is full, or the record too long.
     ///
     /// # Errors
     /// [`RingError`].
-    pub fn push(&mut self, header: &[u8], rest: &[u8]) -> Result<bool, RingError> {
-        let length = header.len() + rest.len();
+    pub fn push(&mut self, parts: &[&[u8]]) -> Result<bool, RingError> {
+        let length = parts.iter().map(|part| part.len()).sum();
         let Some(size) = self.layout.record(length) else { return Ok(false) };
         let to_end = self.layout.to_end(self.written);
         let needed = if size > to_end { to_end + size } else { size };
@@ -133,8 +132,11 @@ impl RingWriter {
         let at = self.layout.offset(self.written);
         // `record` has limited the length.
         self.memory.store_u32(at, u32::try_from(length).unwrap_or(SKIP)).map_err(outside)?;
-        self.memory.write(at + HEADER, header).map_err(outside)?;
-        self.memory.write(at + HEADER + header.len(), rest).map_err(outside)?;
+        let mut to = at + HEADER;
+        for part in parts {
+            self.memory.write(to, part).map_err(outside)?;
+            to += part.len();
+        }
         self.written = self.written.wrapping_add(size);
         Ok(true)
     }

@@ -139,6 +139,14 @@ impl CardSide {
         }
     }
 
+    /// Bytes that a linked simulated card and its link have copied.
+    pub(crate) fn copied_bytes(&self) -> Option<u64> {
+        #[cfg(feature = "sim")]
+        return self.linked.as_ref().and_then(crate::linked::Linked::copied_bytes);
+        #[cfg(not(feature = "sim"))]
+        None
+    }
+
     /// Lets a simulated card of this thread work.
     pub(crate) fn relax(&self) {
         self.endpoint.relax();

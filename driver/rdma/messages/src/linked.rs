@@ -70,6 +70,14 @@ pub(crate) fn open(
 }
 
 impl Linked {
+    /// Bytes that the card and its link have copied.
+    pub(crate) fn copied_bytes(&self) -> Option<u64> {
+        let card = self.network.with_card(0, |card| *card.counters())?;
+        let link = self.network.link_counters()?;
+        let channels = card.h2c_bytes + card.c2h_bytes + card.cdma_bytes;
+        Some(channels + card.buffered_payload_bytes + card.received_payload_bytes + link.copied_bytes)
+    }
+
     /// Prepares the way to a peer. Returns `false` if there is none.
     pub(crate) fn locate(&self, address: SocketAddr) -> bool {
         self.locate_at(NodeId::of_link(address), Some(address))

@@ -5,6 +5,7 @@
 mod access;
 mod allocations;
 mod bed;
+mod copies;
 mod direct;
 mod failures;
 mod hostile;

@@ -338,7 +338,9 @@ impl Card {
         self.set_now(now);
         self.counters.frames_received += 1;
         self.pace.received(frame.len() as u64, self.now);
+        let before = self.ni.written();
         self.counters.frames_sent += self.ni.receive(self.now, frame, &mut self.space, &mut self.faults);
+        self.counters.received_payload_bytes += self.ni.written() - before;
         self.wake_ni();
     }
 

@@ -85,7 +85,8 @@ impl CopyEngine {
         let Self { cdma, space, streams, counters, faults, plan } = self;
         let host: &mut dyn HostPort = &mut NoHost;
         let upstream = Upstream { host, bus_master: false, counters, faults, plan };
-        let mut lanes = EngineContext { upstream, space, streams, now, quantum: PAGE, turn: u64::MAX };
+        let mut lanes =
+            EngineContext { upstream, space, streams, now, quantum: PAGE, turn: u64::MAX, paced: false };
         cdma.step(&mut lanes)
     }
 

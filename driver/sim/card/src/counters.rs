@@ -53,6 +53,10 @@ pub struct CardCounters {
     pub frames_sent: u64,
     /// Frames received from the network.
     pub frames_received: u64,
+    /// Payload bytes that the NI copied to buffers of frames; those of other frames went to the network from their windows.
+    pub buffered_payload_bytes: u64,
+    /// Payload bytes that the NI wrote to memory.
+    pub received_payload_bytes: u64,
     /// Events written into the event ring.
     pub events: u64,
 }

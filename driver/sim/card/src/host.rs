@@ -1,5 +1,7 @@
-//! Host interface of the card: memory by IOVA, interrupts, error messages.
+//! Interface of the card to its surroundings: host memory by IOVA, interrupts, error messages, and a network that takes frames at once.
 
+use fpga_firmware::NodeId;
+use fpga_firmware::wire::CRC_LENGTH;
 use fpga_registers::Iova;
 use fpga_registers::invariant::DebugExpect as _;
 
@@ -88,7 +90,32 @@ pub enum ErrorMessage {
     Fatal,
 }
 
-/// The host side of one card: memory, interrupts and error messages.
+/// A packet with payload, in parts where they are.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameParts<'a> {
+    /// Header of the packet.
+    pub header: &'a [u8],
+    /// Payload, in a transmit window.
+    pub payload: &'a [u8],
+    /// Checksum over both, which follows the payload.
+    pub checksum: [u8; CRC_LENGTH],
+}
+
+impl FrameParts<'_> {
+    /// Length of the frame in bytes.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.header.len() + self.payload.len() + CRC_LENGTH
+    }
+}
+
+/// Network port that takes frames from where their parts are, so that the card needs no buffer for them.
+pub trait FrameSink {
+    /// Sends a frame, or loses it, as a network does.
+    fn send(&mut self, frame: &FrameParts<'_>);
+}
+
+/// The surroundings of one card: host memory, interrupts, error messages, and a network that takes frames at once.
 pub trait HostPort: DmaSpace {
     /// Delivers an interrupt.
     fn interrupt(&mut self, interrupt: Interrupt);
@@ -96,6 +123,13 @@ pub trait HostPort: DmaSpace {
     /// Delivers an error message. The default, for a host without error reporting, ignores it.
     fn error(&mut self, message: ErrorMessage) {
         let _ = message;
+    }
+
+    /// Returns the network port that takes frames for node `destination` at once. The default has none: frames wait in the card until
+    /// [`crate::Card::take_frame_at`].
+    fn frame_sink(&mut self, destination: NodeId) -> Option<&mut dyn FrameSink> {
+        let _ = destination;
+        None
     }
 }
 
@@ -125,6 +159,10 @@ impl<T: HostPort + ?Sized> HostPort for &mut T {
 
     fn error(&mut self, message: ErrorMessage) {
         (**self).error(message);
+    }
+
+    fn frame_sink(&mut self, destination: NodeId) -> Option<&mut dyn FrameSink> {
+        (**self).frame_sink(destination)
     }
 }
 

@@ -59,7 +59,9 @@ pub use design::{
 };
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
 pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault};
-pub use host::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};
+pub use host::{
+    DmaFault, DmaPart, DmaSpace, ErrorMessage, FrameParts, FrameSink, HostPort, Interrupt, NoHost,
+};
 pub use pacer::TimePart;
 pub use reading::DescriptionError;
 pub use validate::Problem;

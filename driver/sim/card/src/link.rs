@@ -19,6 +19,8 @@ pub(crate) struct EngineContext<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) quantum: usize,
     /// Number of moved bytes that ends a turn of a channel.
     pub(crate) turn: u64,
+    /// Work takes virtual time: frames wait for the network port.
+    pub(crate) paced: bool,
 }
 
 /// Access to the host, with the card's counters and logs.

@@ -244,15 +244,15 @@ impl Card {
         let channels = self.xdma.channels();
         let Self { config, space, streams, counters, faults, plan, now, xdma, .. } = self;
         let (bus_master, now) = (config.bus_master(), *now);
-        let turn = self.turns.turn_bytes(engine);
+        let (turn, paced) = (self.turns.turn_bytes(engine), self.pace.is_on());
         let quantum = match usize::try_from(turn) {
-            _ if self.pace.is_on() => QUANTUM,
+            _ if paced => QUANTUM,
             Ok(turn) if most > 1 => turn.min(PAGE),
             _ => PAGE,
         };
         if engine < channels {
             let upstream = Upstream { host, bus_master, counters, faults, plan };
-            let mut lanes = EngineContext { upstream, space, streams, now, quantum, turn };
+            let mut lanes = EngineContext { upstream, space, streams, now, quantum, turn, paced };
             let turn = xdma.work(engine, &mut lanes, most);
             if self.description.xdma.stream {
                 // Channels create work for each other, and so do timers.
@@ -267,7 +267,7 @@ impl Card {
         }
         let host: &mut dyn HostPort = host;
         let upstream = Upstream { host, bus_master, counters, faults, plan };
-        let mut lanes = EngineContext { upstream, space, streams, now, quantum, turn };
+        let mut lanes = EngineContext { upstream, space, streams, now, quantum, turn, paced };
         if engine == channels {
             let turn = times(most, || self.cdma.step(&mut lanes));
             if turn.waiting {

@@ -529,6 +529,17 @@ impl<F: Frame> ImpairedLink<F> {
         Ok(None)
     }
 
+    /// Counts `frames` frames of `bytes` bytes together that the caller has delivered without the link, because the link has no effect.
+    pub const fn note_passed(&mut self, class: Class, frames: u64, bytes: u64) {
+        let counters = match class {
+            Class::Data => &mut self.counters.data,
+            Class::Control => &mut self.counters.control,
+        };
+        counters.offered += frames;
+        self.counters.bytes += bytes;
+        self.counters.delivered += frames;
+    }
+
     /// Returns the next frame due at `now`. Call it until it returns `None`.
     #[must_use]
     pub fn poll(&mut self, now: Nanos) -> Option<F> {

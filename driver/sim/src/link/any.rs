@@ -288,6 +288,25 @@ impl Link {
         }
     }
 
+    /// Returns whether [`queue_parts`](Self::queue_parts) takes frames for a node.
+    pub(crate) fn takes_parts(&self, node: NodeId) -> bool {
+        match &self.0 {
+            Kind::Shm(link) => link.knows_node(node),
+            Kind::Both(both) => both.shm.knows_node(node),
+            Kind::Udp(_) | Kind::Switched(_) => false,
+        }
+    }
+
+    /// As [`queue`](Self::queue), for a frame in parts, the first of which has the header.
+    pub(crate) fn queue_parts(&mut self, parts: [&[u8]; 3]) {
+        match &mut self.0 {
+            Kind::Shm(link) => link.queue_parts(parts),
+            Kind::Both(both) => both.shm.queue_parts(parts),
+            // Such links take whole frames.
+            Kind::Udp(_) | Kind::Switched(_) => {}
+        }
+    }
+
     /// Sends the frames that wait.
     pub fn flush(&mut self) {
         match &mut self.0 {

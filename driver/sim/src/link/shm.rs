@@ -165,30 +165,41 @@ impl ShmLink {
 
     /// Writes a frame to its node's ring, or to those of all peers. It is visible after [`flush`](Self::flush).
     pub(super) fn queue(&mut self, frame: &[u8]) {
-        let Ok((header, Nodes { destination, .. })) = wrapper::header(frame) else {
+        self.queue_parts([frame, &[], &[]]);
+    }
+
+    /// Writes a frame of several parts, the first of which has the header, to its node's ring, or to those of all peers.
+    pub(super) fn queue_parts(&mut self, [head, payload, checksum]: [&[u8]; 3]) {
+        let length = head.len() + payload.len() + checksum.len();
+        let Ok((wrapper, Nodes { destination, .. })) = wrapper::header_of(head, length) else {
             // Cards do not create such frames.
             self.counters.unsent += 1;
             return;
         };
+        let record = [&wrapper, head, payload, checksum];
         if let Some(&peer) = self.nodes.get(&destination) {
-            let sent = self.write(peer, &header, frame);
+            let sent = self.write(peer, &record);
             self.counters.sent += u64::from(sent);
             self.counters.unsent += u64::from(!sent);
             return;
         }
         for peer in 0..self.peers.len() {
-            let sent = self.write(peer, &header, frame);
+            let sent = self.write(peer, &record);
             self.counters.unsent += u64::from(!sent);
         }
         self.counters.flooded += 1;
     }
 
-    /// Writes a frame to the ring of `peer`, after connecting to it if necessary. Returns `false` if it is lost.
-    fn write(&mut self, peer: usize, header: &[u8], frame: &[u8]) -> bool {
+    /// Writes a record to the ring of `peer`, after connecting to it if necessary. Returns `false` if it is lost.
+    fn write(&mut self, peer: usize, record: &[&[u8]]) -> bool {
         let Some(at) = self.connection_of(peer) else { return false };
         let Some(Slot::Open(connection)) = self.slots.get_mut(at) else { return false };
-        match connection.writer.push(header, frame) {
-            Ok(written) => written,
+        match connection.writer.push(record) {
+            Ok(written) => {
+                let length: usize = record.iter().map(|part| part.len()).sum();
+                self.counters.copied_bytes += if written { length as u64 } else { 0 };
+                written
+            }
             Err(_) => {
                 self.refuse(at);
                 false
@@ -250,6 +261,7 @@ impl ShmLink {
                 match connection.reader.next(&mut self.buffer) {
                     Ok(Some(length)) => {
                         self.in_a_row += 1;
+                        self.counters.copied_bytes += length as u64;
                         return Some((connection.peer, length));
                     }
                     Ok(None) if connection.ended => self.free(self.turn),

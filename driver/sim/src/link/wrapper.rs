@@ -114,9 +114,14 @@ pub(super) fn stated_length(wrapper: &[u8; WRAPPER_LENGTH]) -> Option<usize> {
 
 /// Returns the wrapper of `frame`, and its nodes.
 pub(super) fn header(frame: &[u8]) -> Result<([u8; WRAPPER_LENGTH], Nodes), WrapperError> {
-    let too_short = WrapperError::TooShort { length: frame.len() };
-    let (source, destination) = nodes(frame, SOURCE_AT, DESTINATION_AT).ok_or(too_short)?;
-    let length = u16::try_from(frame.len()).map_err(|_| WrapperError::TooLong { length: frame.len() })?;
+    header_of(frame, frame.len())
+}
+
+/// Returns the wrapper of a frame of `length` bytes that begins with `head`, and its nodes.
+pub(super) fn header_of(head: &[u8], length: usize) -> Result<([u8; WRAPPER_LENGTH], Nodes), WrapperError> {
+    let too_short = WrapperError::TooShort { length: head.len() };
+    let (source, destination) = nodes(head, SOURCE_AT, DESTINATION_AT).ok_or(too_short)?;
+    let length = u16::try_from(length).map_err(|_| WrapperError::TooLong { length })?;
     let [m0, m1, m2, m3] = MAGIC.to_le_bytes();
     let [l0, l1] = length.to_le_bytes();
     let [s0, s1, s2, s3] = source.get().to_le_bytes();

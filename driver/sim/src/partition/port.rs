@@ -84,6 +84,14 @@ impl Frames {
         }
     }
 
+    /// Returns whether a frame would leave at once and unchanged.
+    pub(crate) fn is_bypassable(&self) -> bool {
+        match self {
+            Self::Path(path) => path.is_bypassable(),
+            Self::Port(_) => false,
+        }
+    }
+
     pub(crate) fn count_undeliverable(&mut self) {
         match self {
             Self::Path(path) => path.undeliverable += 1,

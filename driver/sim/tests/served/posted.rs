@@ -42,7 +42,7 @@ impl Sharing {
     /// Puts a write into the ring; waits for space.
     fn push(&mut self, region: u32, offset: u64, data: &[u8]) {
         let write = SmallWrite::new(region, offset, data).unwrap();
-        while !self.ring.push(&write.to_bytes(), &[]).unwrap() {
+        while !self.ring.push(&[&write.to_bytes()]).unwrap() {
             self.publish();
             std::thread::yield_now();
         }
@@ -141,7 +141,7 @@ fn posted_writes_without_pause_do_not_delay_others() {
         let writer = scope.spawn(|| {
             while goes_on.load(Ordering::Relaxed) {
                 let write = SmallWrite::new(DMA, MASK, &[6, 0, 0, 0]).unwrap();
-                let _ = sharing.ring.push(&write.to_bytes(), &[]).unwrap();
+                let _ = sharing.ring.push(&[&write.to_bytes()]).unwrap();
                 let _ = sharing.ring.publish().unwrap();
             }
         });
@@ -166,7 +166,7 @@ proptest! {
         let mut sharing = Sharing::connect(&served);
         for (at, word) in words {
             let write = SmallWrite::new(DMA, MASK, &[2, 0, 0, 0]).unwrap();
-            let _ = sharing.ring.push(&write.to_bytes(), &[]);
+            let _ = sharing.ring.push(&[&write.to_bytes()]);
             let _ = sharing.ring.publish();
             sharing.memory.store_u32(at / 4 * 4, word).unwrap();
             let mut out = Vec::new();

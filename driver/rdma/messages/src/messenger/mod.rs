@@ -327,6 +327,13 @@ impl Messenger {
         self.side.endpoint.packets().ok()
     }
 
+    /// Returns the number of bytes that a linked simulated card has copied so far, between host memory, card memory, windows, frames and the link;
+    /// `None` for other cards. The messenger's own copies are those of [`HostMemory`].
+    #[must_use]
+    pub fn copied_bytes(&self) -> Option<u64> {
+        self.side.copied_bytes()
+    }
+
     /// Returns the number of messages that have arrived and match no receive, and the bytes of those that are kept with their data. With the 256 bytes
     /// that each of these counts besides its data, the bytes of one peer do not exceed [`MessengerOptions::unexpected`].
     #[must_use]

@@ -20,6 +20,8 @@ pub(super) struct FrameQueue {
     /// Length of the longest frame of any kind.
     max_frame_bytes: usize,
     pub(super) sent: u32,
+    /// Payload bytes copied to buffers.
+    pub(super) payload_bytes: u64,
 }
 
 impl FrameQueue {
@@ -27,7 +29,14 @@ impl FrameQueue {
     pub(super) fn new(packet_size: usize) -> Self {
         let max_frame_bytes = (START_HEADER_LENGTH + packet_size + CRC_LENGTH).max(MAX_CONTROL_LENGTH);
         let queue = VecDeque::with_capacity(MAX_QUEUED_FRAMES);
-        Self { queue, spare: Vec::new(), control_buffers: Vec::new(), max_frame_bytes, sent: 0 }
+        Self {
+            queue,
+            spare: Vec::new(),
+            control_buffers: Vec::new(),
+            max_frame_bytes,
+            sent: 0,
+            payload_bytes: 0,
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -35,6 +44,11 @@ impl FrameQueue {
             self.recycle(frame);
         }
         self.sent = 0;
+    }
+
+    /// Counts a frame that has left without a buffer.
+    pub(super) const fn note_sent(&mut self) {
+        self.sent = self.sent.wrapping_add(1);
     }
 
     pub(super) fn has_space(&self) -> bool {
@@ -73,7 +87,9 @@ impl FrameQueue {
     ) -> Result<(), EncodeError> {
         let frame = self.spare();
         let space = (START_HEADER_LENGTH + CRC_LENGTH).saturating_add(payload).max(MAX_CONTROL_LENGTH);
-        self.encode(frame, space.min(self.max_frame_bytes), encode)
+        self.encode(frame, space.min(self.max_frame_bytes), encode)?;
+        self.payload_bytes += payload as u64;
+        Ok(())
     }
 
     /// Queues a packet without payload.
@@ -94,7 +110,7 @@ impl FrameQueue {
             Ok(length) => {
                 frame.truncate(length);
                 self.queue.push_back(frame);
-                self.sent = self.sent.wrapping_add(1);
+                self.note_sent();
                 Ok(())
             }
             Err(error) => {

@@ -91,6 +91,8 @@ pub(crate) struct Ni {
     bad_crc: u32,
     bad_packet: u32,
     trimmed: u32,
+    /// Payload bytes written to memory since the card was made.
+    written: u64,
     /// Number of unanswered capability requests to other nodes.
     asked: u32,
     /// Time at which the receiver's timers were last served.
@@ -170,6 +172,7 @@ impl Ni {
             bad_crc: 0,
             bad_packet: 0,
             trimmed: 0,
+            written: 0,
             asked: 0,
             timers_served: None,
             now: Nanos::ZERO,
@@ -222,6 +225,11 @@ impl Ni {
 
     pub(crate) const fn node_id(&self) -> u32 {
         self.settings.node_id
+    }
+
+    /// Payload bytes written to memory so far.
+    pub(crate) const fn written(&self) -> u64 {
+        self.written
     }
 
     const fn enabled(&self) -> bool {
@@ -336,7 +344,7 @@ impl Ni {
         }
         let source = NodeId::new(self.settings.node_id);
         let incarnation = Incarnation::new(self.settings.incarnation);
-        let before = self.frames.sent;
+        let before = (self.frames.sent, self.frames.payload_bytes);
         // Windows first; messages first if both have packets and messages are next in turn.
         let messages_first = match &mut self.exchange {
             ActiveSchemes::Both(_, node) => std::mem::take(&mut node.has_turn),
@@ -349,7 +357,11 @@ impl Ni {
         if matches!(sent, TransmitStep::Idle) {
             let kinds = self.exchange.windows_may_hold();
             let counts = &mut self.link.counts;
-            sent = self.transmit.step(lanes.space, &mut self.frames, counts, source, incarnation, kinds);
+            // With pacing, frames wait for the port.
+            let host = &mut *lanes.upstream.host;
+            let network = (!lanes.paced).then_some(host);
+            let sender = (source, incarnation);
+            sent = self.transmit.step(lanes.space, &mut self.frames, counts, sender, kinds, network);
             if let (false, ActiveSchemes::Both(_, node)) =
                 (matches!(sent, TransmitStep::Idle), &mut self.exchange)
             {
@@ -369,7 +381,8 @@ impl Ni {
             }
             sent => sent,
         };
-        lanes.upstream.counters.frames_sent += u64::from(self.frames.sent.wrapping_sub(before));
+        lanes.upstream.counters.frames_sent += u64::from(self.frames.sent.wrapping_sub(before.0));
+        lanes.upstream.counters.buffered_payload_bytes += self.frames.payload_bytes.wrapping_sub(before.1);
         match sent {
             TransmitStep::Idle | TransmitStep::Command(..) => return false,
             TransmitStep::More => {}
@@ -483,15 +496,21 @@ struct Drained {
 }
 
 /// Card memory for writes of the receiver: excludes the transmit windows; a write is all or nothing.
-struct ReceivePort<'a>(&'a mut CardSpace);
+struct ReceivePort<'a> {
+    space: &'a mut CardSpace,
+    /// Counter of the bytes written.
+    written: &'a mut u64,
+}
 
 impl ReceiveMemory for ReceivePort<'_> {
     fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
         let fault = MemoryFault { address: at, length: bytes.len() as u64 };
-        if !self.0.is_memory(at, bytes.len() as u64) {
+        if !self.space.is_memory(at, bytes.len() as u64) {
             return Err(fault);
         }
-        self.0.write(at, bytes).map_err(|_| fault)
+        self.space.write(at, bytes).map_err(|_| fault)?;
+        *self.written += bytes.len() as u64;
+        Ok(())
     }
 }
 

@@ -70,7 +70,7 @@ impl Ni {
         match (packet, &mut self.exchange) {
             (Packet::Data(data), ActiveSchemes::Registry(receiver)) => {
                 receiver.set_notice_slots(self.events.notice_slots());
-                receiver.handle_data(now, &data, &mut ReceivePort(space));
+                receiver.handle_data(now, &data, &mut ReceivePort { space, written: &mut self.written });
             }
             (Packet::Data(data), ActiveSchemes::Both(receiver, node)) => {
                 // Either receiver may know the newest incarnation of a node.
@@ -81,7 +81,7 @@ impl Ni {
                 }
                 let slots = self.events.notice_slots();
                 receiver.set_notice_slots(slots.saturating_sub(node.receiver.reserved_notices()));
-                receiver.handle_data(now, &data, &mut ReceivePort(space));
+                receiver.handle_data(now, &data, &mut ReceivePort { space, written: &mut self.written });
                 self.exchange.note_high_water();
             }
             (
@@ -146,7 +146,7 @@ impl Ni {
         let slots = self.events.notice_slots().saturating_sub(reserved);
         if let Some(node) = self.exchange.messages_mut() {
             node.receiver.set_notice_slots(slots);
-            node.receive(now, &message, payload, &mut ReceivePort(space));
+            node.receive(now, &message, payload, &mut ReceivePort { space, written: &mut self.written });
         }
         self.exchange.move_access_table();
         self.exchange.note_high_water();

@@ -3,11 +3,12 @@
 use super::faults::Fault;
 use super::frames::FrameQueue;
 use super::link::LinkCounts;
+use crate::host::{FrameParts, HostPort};
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
 use fpga_firmware::event::FaultReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::window::{HEADER_LENGTH, WindowError, WindowHeader, WindowKind};
-use fpga_firmware::wire::Control;
+use fpga_firmware::wire::{Control, START_HEADER_LENGTH};
 use fpga_registers::bytes::u32_at;
 use fpga_registers::cast::low32;
 use std::collections::VecDeque;
@@ -103,15 +104,15 @@ impl Transmit {
         self.freed = self.freed.wrapping_add(1);
     }
 
-    /// Sends one packet. Windows may hold packets of `segments` and, where the interface executes transfers itself, `commands`.
+    /// Sends one packet, by `network` if it takes frames at once. Windows may hold packets of `segments` and, where the interface executes transfers itself, `commands`.
     pub(super) fn step(
         &mut self,
         space: &CardSpace,
         frames: &mut FrameQueue,
         counts: &mut LinkCounts,
-        source: NodeId,
-        incarnation: Incarnation,
+        (source, incarnation): (NodeId, Incarnation),
         (segments, commands): (bool, bool),
+        network: Option<&mut (dyn HostPort + '_)>,
     ) -> TransmitStep {
         if self.busy == 0 || !frames.has_space() {
             return TransmitStep::Idle;
@@ -146,7 +147,7 @@ impl Transmit {
                     frames.send(0, |buffer| packet.encode(buffer)).is_ok()
                 })
             }
-            _ => send_packet(header, *next, window, space, frames, source, incarnation).is_some(),
+            _ => send_packet(header, *next, window, space, frames, (source, incarnation), network).is_some(),
         };
         if !sent {
             let fault = bad_header(window, header);
@@ -199,8 +200,8 @@ fn send_packet(
     window: u8,
     space: &CardSpace,
     frames: &mut FrameQueue,
-    source: NodeId,
-    incarnation: Incarnation,
+    (source, incarnation): (NodeId, Incarnation),
+    network: Option<&mut (dyn HostPort + '_)>,
 ) -> Option<()> {
     let ram = space.window(window.into())?;
     let op = OpNumber::new(u32_at(ram, HEADER_LENGTH + 4 * usize::from(index))?);
@@ -215,6 +216,18 @@ fn send_packet(
     let from = start.checked_add(usize::try_from(range.start).ok()?)?;
     let to = start.checked_add(usize::try_from(range.end).ok()?)?;
     let payload = ram.get(from..to)?;
+    let destination = packet.common.destination;
+    // A frame does not overtake those that wait in buffers, and one for this card itself does not leave.
+    if !frames.is_waiting()
+        && destination != source
+        && let Some(sink) = network.and_then(|network| network.frame_sink(destination))
+    {
+        let mut head = [0; START_HEADER_LENGTH];
+        let (length, checksum) = packet.encode_apart(payload, &mut head).ok()?;
+        sink.send(&FrameParts { header: head.get(..length)?, payload, checksum });
+        frames.note_sent();
+        return Some(());
+    }
     frames.send(payload.len(), |buffer| packet.encode(payload, buffer)).ok()
 }
 

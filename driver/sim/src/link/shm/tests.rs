@@ -197,7 +197,7 @@ fn shm_ring_full_record_is_refused_until_read() {
     // Several times around the ring, at every position of its end.
     for round in 0..20_u8 {
         let mut count = 0;
-        while writer.push(&[round; 16], &[round; 4000]).unwrap() {
+        while writer.push(&[&[round; 16], &[round; 4000]]).unwrap() {
             count += 1;
         }
         assert!(count > 900, "{count}");
@@ -209,7 +209,7 @@ fn shm_ring_full_record_is_refused_until_read() {
         }
         assert_eq!(reader.next(&mut buffer), Ok(None));
     }
-    assert_eq!(writer.push(&[0; 16], &vec![0; MAX_DATAGRAM]), Ok(false), "too long");
+    assert_eq!(writer.push(&[&[0; 16], &vec![0; MAX_DATAGRAM]]), Ok(false), "too long");
 }
 
 proptest! {
@@ -219,7 +219,7 @@ proptest! {
         let mut buffer = vec![0; MAX_DATAGRAM];
         for chunk in lengths.chunks(7) {
             for (byte, length) in (0_u8..).zip(chunk) {
-                prop_assert!(writer.push(&[byte; 16], &vec![byte; *length]).unwrap());
+                prop_assert!(writer.push(&[&[byte; 16], &vec![byte; *length]]).unwrap());
             }
             writer.publish().unwrap();
             for (byte, length) in (0_u8..).zip(chunk) {
@@ -241,7 +241,7 @@ proptest! {
         let mut bad = Connection::open(&peer, &folder.path().join("one"), 0).unwrap();
         let memory = bad.writer.memory().clone();
         for (ring, at, value, length) in writes {
-            let _ = bad.writer.push(&wrapper::header(&frame(TWO, ONE, 0, length)).unwrap().0, &frame(TWO, ONE, 0, length));
+            let _ = bad.writer.push(&[&wrapper::header(&frame(TWO, ONE, 0, length)).unwrap().0, &frame(TWO, ONE, 0, length)]);
             let _ = bad.writer.publish();
             let other = bad.reader.memory().clone();
             let memory = if ring == 0 { &memory } else { &other };
