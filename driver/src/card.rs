@@ -408,7 +408,10 @@ impl Card {
             (Side::Stream, false) => return Err(ResourceError::NotStream),
             _ => {}
         }
-        let claim = self.shared.claim_channel(name)?;
+        let mut claim = self.shared.claim_channel(name)?;
+        if matches!(side, Side::Stream) {
+            claim.claim_stream()?;
+        }
         let interrupt = {
             let interrupts = lock(&self.shared.interrupts);
             let vector = channel_bit(name.direction, name.number, self.shared.info.xdma.h2c_channels);

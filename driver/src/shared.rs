@@ -115,10 +115,27 @@ impl Drop for UserInterruptClaim {
 pub(crate) struct ChannelClaim {
     pub(crate) name: ChannelName,
     card: Arc<Shared>,
+    /// The channel is a stream, which clients of a shared card take from each other.
+    is_claimed_stream: bool,
+}
+
+impl ChannelClaim {
+    /// Takes the stream channel from the other clients of a shared card.
+    pub(crate) fn claim_stream(&mut self) -> Result<(), ResourceError> {
+        let channel = self.name;
+        if !self.card.backend.claim_stream(channel.direction, channel.number)? {
+            return Err(ResourceError::OtherClient { channel });
+        }
+        self.is_claimed_stream = true;
+        Ok(())
+    }
 }
 
 impl Drop for ChannelClaim {
     fn drop(&mut self) {
+        if self.is_claimed_stream && self.card.process.is_current() {
+            self.card.backend.release_stream(self.name.direction, self.name.number);
+        }
         self.card.taken.fetch_and(!taken_bit(self.name), Ordering::AcqRel);
     }
 }
@@ -294,7 +311,7 @@ impl Shared {
 
     pub(crate) fn claim_channel(self: &Arc<Self>, name: ChannelName) -> Result<ChannelClaim, ResourceError> {
         self.take(taken_bit(name), || format!("channel {name}"))?;
-        Ok(ChannelClaim { name, card: Arc::clone(self) })
+        Ok(ChannelClaim { name, card: Arc::clone(self), is_claimed_stream: false })
     }
 
     /// Records that the owner of a channel was informed that the channel does not stop or that the card is gone.

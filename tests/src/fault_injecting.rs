@@ -510,7 +510,7 @@ impl Mmio for FaultInjectingBar {
 impl Backend for FaultInjectingBackend {
     fpga_pci::forward_backend!(
         inner: work_unattended, name, bars, iova_ranges, dma_page_size, memory_kind, interrupt_vectors, enable_interrupts,
-        disable_interrupts, events,
+        disable_interrupts, events, claim_stream, release_stream,
     );
 
     fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigSpaceError> {

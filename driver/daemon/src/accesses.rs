@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::{CardAddr, Direction};
 use fpga_pci::lock;
-use fpga_sim::{AxiAccess, Design, DesignError, DesignPoll, Unit};
+use fpga_sim::{AxiAccess, Design, DesignError, DesignPoll, StreamBytes, Unit};
 
 use crate::card::SharedCard;
 use crate::lane::{BUFFER, Lane, TransferRefused};
+use crate::stream_in::Received;
+use crate::stream_out::StreamRefused;
 
 /// Maximum number of transfers of one channel of a view in flight.
 const MAX_TRANSFERS: usize = 4;
@@ -52,6 +54,10 @@ struct ChannelAccesses {
 #[derive(Debug)]
 pub(crate) struct ViewAccesses {
     card: Arc<SharedCard>,
+    /// Number of the view's client.
+    client: u64,
+    /// Times since which stream channels wait: H2C, C2H.
+    streams: Mutex<[[Option<Instant>; CHANNELS]; 2]>,
     h2c: Mutex<[ChannelAccesses; CHANNELS]>,
     c2h: Mutex<[ChannelAccesses; CHANNELS]>,
 }
@@ -60,6 +66,16 @@ pub(crate) struct ViewAccesses {
 fn pause(since: Instant) -> Duration {
     let waited = since.elapsed();
     if waited < MAX_SPIN { Duration::ZERO } else { (waited / PAUSE_DIVISOR).min(MAX_PAUSE) }
+}
+
+/// Combines `polled` with a channel that waits since `since`.
+fn with(polled: DesignPoll, is_ready: bool, since: Instant) -> DesignPoll {
+    match polled {
+        _ if is_ready => DesignPoll::Responded,
+        DesignPoll::Idle => DesignPoll::Waiting(pause(since)),
+        DesignPoll::Waiting(other) => DesignPoll::Waiting(pause(since).min(other)),
+        DesignPoll::Responded => DesignPoll::Responded,
+    }
 }
 
 impl From<TransferRefused> for DesignError {
@@ -230,8 +246,54 @@ impl ChannelAccesses {
 }
 
 impl ViewAccesses {
-    pub(crate) fn new(card: Arc<SharedCard>) -> Self {
-        Self { card, h2c: Mutex::default(), c2h: Mutex::default() }
+    pub(crate) fn new(card: Arc<SharedCard>, client: u64) -> Self {
+        Self { card, client, streams: Mutex::default(), h2c: Mutex::default(), c2h: Mutex::default() }
+    }
+
+    /// Frees what the view's client has: it has ended.
+    pub(crate) fn end(&self) {
+        self.reset();
+        self.card.end_streams(self.client, true);
+    }
+
+    /// Notes that a stream channel waits, or does not.
+    fn set_waiting(&self, direction: Direction, number: u8, waits: bool) {
+        let mut streams = lock(&self.streams);
+        if let Some(since) = streams[usize::from(direction == Direction::C2h)].get_mut(usize::from(number)) {
+            *since = waits.then(|| since.unwrap_or_else(Instant::now));
+        }
+    }
+
+    /// Result of an access of a stream, which waits without one.
+    fn stream_result<T>(
+        &self,
+        direction: Direction,
+        number: u8,
+        result: Result<Option<T>, StreamRefused>,
+    ) -> Result<T, DesignError> {
+        self.set_waiting(direction, number, matches!(result, Ok(None)));
+        match result {
+            Ok(Some(done)) => Ok(done),
+            Ok(None) => Err(DesignError::Pending),
+            Err(StreamRefused) => Err(DesignError::Slave),
+        }
+    }
+
+    /// Polls the stream channels that wait.
+    fn poll_streams(&self) -> DesignPoll {
+        let waiting = *lock(&self.streams);
+        let mut polled = DesignPoll::Idle;
+        for (direction, channels) in [Direction::H2c, Direction::C2h].into_iter().zip(waiting) {
+            for (number, since) in (0..).zip(channels) {
+                let Some(since) = since else { continue };
+                let is_ready = match direction {
+                    Direction::H2c => self.card.out_port(number).is_none_or(|mut port| port.poll()),
+                    Direction::C2h => self.card.in_port(number).is_none_or(|mut port| port.poll()),
+                };
+                polled = with(polled, is_ready, since);
+            }
+        }
+        polled
     }
 
     fn lanes(&self, direction: Direction) -> &[Mutex<Lane>] {
@@ -338,20 +400,60 @@ impl Design for ViewAccesses {
 
     fn poll(&self) -> DesignPoll {
         let timeout = self.card.timeout();
-        let mut polled = DesignPoll::Idle;
+        let mut polled = self.poll_streams();
         for (direction, channels) in [(Direction::H2c, &self.h2c), (Direction::C2h, &self.c2h)] {
             let lanes = self.lanes(direction);
             for channel in &mut *lock(channels) {
                 let Some(since) = channel.waits_since else { continue };
-                polled = match polled {
-                    _ if channel.poll(lanes, timeout) => DesignPoll::Responded,
-                    DesignPoll::Idle => DesignPoll::Waiting(pause(since)),
-                    DesignPoll::Waiting(other) => DesignPoll::Waiting(pause(since).min(other)),
-                    DesignPoll::Responded => DesignPoll::Responded,
-                };
+                polled = with(polled, channel.poll(lanes, timeout), since);
             }
         }
         polled
+    }
+
+    fn claim_stream(&self, unit: Unit, takes: bool) -> bool {
+        let client = self.client;
+        match unit {
+            Unit::H2c(number) => self.card.out_port(number).is_none_or(|mut port| {
+                if !takes {
+                    port.release(client);
+                }
+                !takes || port.claim(client)
+            }),
+            Unit::C2h(number) => self.card.in_port(number).is_none_or(|mut port| {
+                if !takes {
+                    port.release(client);
+                }
+                !takes || port.claim(client)
+            }),
+            _ => true,
+        }
+    }
+
+    fn send_stream(&self, channel: u8, from: &[u8], ends: bool) -> Result<(), DesignError> {
+        let mut port = self.card.out_port(channel).ok_or(DesignError::Slave)?;
+        let sent = port.send(self.client, from, ends).map(|is_taken| is_taken.then_some(()));
+        self.stream_result(Direction::H2c, channel, sent)
+    }
+
+    fn stream_sent(&self, channel: u8) -> Result<(), DesignError> {
+        let mut port = self.card.out_port(channel).ok_or(DesignError::Slave)?;
+        let sent = port.result(self.client).map(|is_taken| is_taken.then_some(()));
+        self.stream_result(Direction::H2c, channel, sent)
+    }
+
+    fn receive_stream(&self, channel: u8, into: &mut [u8]) -> Result<StreamBytes, DesignError> {
+        let mut port = self.card.in_port(channel).ok_or(DesignError::Slave)?;
+        let received = port.receive(self.client, into);
+        let Received { count, ends } = self.stream_result(Direction::C2h, channel, received)?;
+        Ok(StreamBytes { count, ends })
+    }
+
+    fn stop_stream(&self, channel: u8) {
+        if let Some(mut port) = self.card.in_port(channel) {
+            port.stop(self.client);
+        }
+        self.set_waiting(Direction::C2h, channel, false);
     }
 
     fn read_register(&self, offset: u64) -> u32 {
@@ -366,12 +468,14 @@ impl Design for ViewAccesses {
         for (direction, channels) in [(Direction::H2c, &self.h2c), (Direction::C2h, &self.c2h)] {
             lock(channels).iter_mut().for_each(|channel| channel.abandon(self.lanes(direction)));
         }
+        self.card.end_streams(self.client, false);
+        *lock(&self.streams) = Default::default();
     }
 }
 
 impl Drop for ViewAccesses {
     fn drop(&mut self) {
-        self.reset();
+        self.end();
     }
 }
 

@@ -12,7 +12,4 @@ pub enum ShareError {
     /// Memory cannot be registered with a channel.
     #[error(transparent)]
     Memory(#[from] Error<SubmitError>),
-    /// The channels are streams, and a stream has one receiver.
-    #[error("a card whose channels are streams cannot be shared")]
-    Streams,
 }

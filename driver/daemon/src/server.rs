@@ -198,6 +198,7 @@ impl Owner {
             // Another client may have left since.
             spare = spare.or_else(|| stop.try_clone_to_owned().ok());
             let [stopped, connected] = ready.map(|ready| !ready.revents().is_empty());
+            self.card.poll_streams();
             for number in ends.try_iter() {
                 present = self.views.remove(number);
             }
@@ -251,21 +252,23 @@ impl Owner {
     }
 
     /// Creates a view.
-    fn view(&self) -> Result<SimNetwork, SimNetworkError> {
+    fn view(&self, number: u64) -> Result<(SimNetwork, Arc<ViewAccesses>), SimNetworkError> {
         let info = self.card.card().info();
         let interface = if info.ni.is_some() { self.options.interface } else { ViewInterface::Absent };
         let link = interface.open(&self.switch, self.options.link_key.clone()).unwrap_or_else(|error| {
             tracing::warn!(%error, "a client gets no network interface");
             None
         });
-        let card = Arc::new(ViewAccesses::new(Arc::clone(&self.card)));
-        match link {
+        let accesses = Arc::new(ViewAccesses::new(Arc::clone(&self.card), number));
+        let design: Arc<ViewAccesses> = Arc::clone(&accesses);
+        let view = match link {
             Some((node, link)) => SimNetwork::builder()
-                .card_with_design_beyond(description(info, Some(node)), card)
+                .card_with_design_beyond(description(info, Some(node)), design)
                 .link(link)
                 .build(),
-            None => SimNetwork::builder().card_with_design(description(info, None), card).build(),
-        }
+            None => SimNetwork::builder().card_with_design(description(info, None), design).build(),
+        };
+        Ok((view?, accesses))
     }
 
     /// Serves one client on a thread of its own.
@@ -276,7 +279,7 @@ impl Owner {
         ended: Sender<u64>,
         stop: BorrowedFd<'_>,
     ) -> Result<(), String> {
-        let view = self.view().map_err(|error| error.to_string())?;
+        let (view, accesses) = self.view(number).map_err(|error| error.to_string())?;
         let stop = stop.try_clone_to_owned().map_err(|error| error.to_string())?;
         let server = CardServer::accepted(connection, self.listener.path());
         self.views.add(number, view.clone());
@@ -284,6 +287,7 @@ impl Owner {
             if let Err(error) = server.run(&view, 0, stop.as_fd()) {
                 tracing::warn!(%error, "a client is not served any more");
             }
+            accesses.end();
             // After the owner's end there is no receiver.
             let _ = ended.send(number);
         };

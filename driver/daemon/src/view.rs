@@ -32,6 +32,8 @@ pub(crate) fn description(info: &CardInfo, node: Option<NodeId>) -> CardDescript
     view.xdma.h2c_channels = info.xdma.h2c_channels;
     view.xdma.c2h_channels = info.xdma.c2h_channels;
     view.xdma.ip_version = info.xdma.version;
+    view.xdma.stream = info.xdma.stream;
+    view.stream.stop_drops_empty = true;
     if let Some(width) = info.xdma.data_width.and_then(|width| u16::try_from(width).ok()) {
         view.xdma.data_width = width;
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod interfaces;
+mod streams;
 mod waiting;
 
 use std::io::PipeWriter;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use fpga_driver::{Card, CardAddr};
 use fpga_sim::{CardDescription, SimNetwork, ThreadOptions};
-use fpgad::{Owner, OwnerError, OwnerOptions, SharedCard};
+use fpgad::{Owner, OwnerError, OwnerOptions};
 
 /// A simulated card that is shared.
 struct Shared {
@@ -203,14 +204,4 @@ fn owner_socket_is_private_and_ends_with_last_client() {
     write(&other, 0, 0, &data);
     drop(other);
     shared.serving.take().unwrap().join().unwrap().unwrap();
-}
-
-#[test]
-fn owner_refuses_streams() {
-    let mut description = CardDescription::default();
-    description.xdma.stream = true;
-    let network = SimNetwork::builder().card(description).build().unwrap();
-    let card = Card::from_backend(network.backend(0)).unwrap();
-    let error = SharedCard::new(card, Duration::from_secs(1)).unwrap_err();
-    assert_eq!(error.to_string(), "a card whose channels are streams cannot be shared");
 }

@@ -222,7 +222,7 @@ impl Mmio for RecordedBar {
 impl Backend for Recorder {
     fpga_pci::forward_backend!(
         inner: work_unattended, name, config_read, config_write, bars, map_dma, unmap_dma, iova_ranges, dma_page_size,
-        memory_kind, interrupt_vectors, enable_interrupts, disable_interrupts, events, reset, now, clock,
+        memory_kind, interrupt_vectors, enable_interrupts, disable_interrupts, events, reset, claim_stream, release_stream, now, clock,
         relax, pause, wait_interrupt, counters, timing, set_bus_master,
     );
 

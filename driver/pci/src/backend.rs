@@ -6,11 +6,12 @@ use core::ops::RangeInclusive;
 
 use fpga_registers::Iova;
 use fpga_registers::pci::{command, header, power};
+use fpga_registers::xdma::Direction;
 
 use crate::config::{ConfigSpace, identity, power_control, read_u16};
 use crate::{
     AccessCounters, Bar, BarError, BarInfo, CardTiming, Clock, ConfigSpaceError, DeviceEvents, DmaAccess,
-    DmaMapError, Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory,
+    DmaMapError, Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, ServerError, SharedMemory,
 };
 
 /// One opened PCI function.
@@ -113,6 +114,21 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// See [`ResetError`]. The state of the device is unknown in this case.
     fn reset(&self, level: ResetLevel) -> Result<(), ResetError>;
+
+    /// Claims AXI4-Stream channel `number` of a card that several programs share. Returns `false` if another one has it. Others are not
+    /// shared: the default claims nothing.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    fn claim_stream(&self, direction: Direction, number: u8) -> Result<bool, ServerError> {
+        let _ = (direction, number);
+        Ok(true)
+    }
+
+    /// Releases a stream channel that was claimed and is stopped.
+    fn release_stream(&self, direction: Direction, number: u8) {
+        let _ = (direction, number);
+    }
 
     /// Nanoseconds since an arbitrary start, on the clock that [`clock`](Self::clock) names.
     fn now(&self) -> u64;
@@ -227,6 +243,8 @@ macro_rules! forward_backend {
     (@disable_interrupts $f:ident) => { $crate::forward_backend!($f fn disable_interrupts() -> Result<(), $crate::InterruptError>); };
     (@events $f:ident) => { $crate::forward_backend!($f fn events() -> Result<$crate::DeviceEvents, $crate::InterruptError>); };
     (@reset $f:ident) => { $crate::forward_backend!($f fn reset(level: $crate::ResetLevel) -> Result<(), $crate::ResetError>); };
+    (@claim_stream $f:ident) => { $crate::forward_backend!($f fn claim_stream(direction: $crate::Direction, number: u8) -> Result<bool, $crate::ServerError>); };
+    (@release_stream $f:ident) => { $crate::forward_backend!($f fn release_stream(direction: $crate::Direction, number: u8) -> ()); };
     (@now $f:ident) => { $crate::forward_backend!($f fn now() -> u64); };
     (@clock $f:ident) => { $crate::forward_backend!($f fn clock() -> $crate::Clock); };
     (@relax $f:ident) => { $crate::forward_backend!($f fn relax() -> ()); };

@@ -77,7 +77,7 @@ pub use events::{DeviceEvent, DeviceEvents};
 /// Information of the kernel about functions that are not opened.
 pub use fpga_host::{self as host, Holder, OtherFunction, ParsePciAddressError, PciAddress};
 #[doc(hidden)]
-pub use fpga_registers::Iova;
+pub use fpga_registers::{Iova, xdma::Direction};
 pub use function::{AccessCounters, BarInfo, BarKind, CardTiming, Clock, DmaAccess, ResetLevel};
 pub use interrupt::{Interrupt, InterruptTrigger};
 pub use iova::IovaAllocator;

@@ -21,7 +21,7 @@ use fpga_ring::ring::{
 
 use super::line::InterruptLine;
 use super::memory::RegisteredEntry;
-use super::{ChannelOptions, Completion, RunMode, Ticket};
+use super::{ChannelOptions, Completion, MemoryHandle, RunMode, Ticket};
 use crate::error::{ChannelError, Error, ErrorPlace, Refused, ResourceError, SubmitError};
 use crate::fault::{ChannelFault, FaultCause};
 use crate::name::ChannelName;
@@ -533,6 +533,23 @@ impl Engine {
         self.check_process().map_err(SubmitError::Channel)?;
         match self.ring.submit_without_payload(host, CardAddr::ZERO) {
             Ok(_) => Ok(()),
+            Err(reason) => Err(self.refused(reason)),
+        }
+    }
+
+    /// Queues a part of registered memory, after which its packet continues, on an H2C stream.
+    pub(crate) fn submit_packet_part(
+        &mut self,
+        memory: MemoryHandle,
+        offset: usize,
+        length: usize,
+    ) -> Result<Ticket, SubmitError> {
+        let range = self.registered_range(memory, offset, length)?;
+        match self.ring.submit_packet_part(range) {
+            Ok(token) => {
+                self.mark_used(memory, token.number() + 1);
+                Ok(Ticket(token.number()))
+            }
             Err(reason) => Err(self.refused(reason)),
         }
     }

@@ -123,7 +123,18 @@ impl Engine {
         }
     }
 
-    fn mark_used(&mut self, memory: MemoryHandle, until: u64) {
+    /// Returns a range of registered memory for a stream, which has no card address.
+    pub(super) fn registered_range(
+        &self,
+        memory: MemoryHandle,
+        offset: usize,
+        length: usize,
+    ) -> Result<HostRange, SubmitError> {
+        let piece = ScatterGatherEntry { memory, offset, length, card: CardAddr::ZERO };
+        self.segment(&piece).map(|segment| segment.host)
+    }
+
+    pub(super) fn mark_used(&mut self, memory: MemoryHandle, until: u64) {
         if let Some(slot) = self.registered.get_mut(memory.index).filter(|slot| slot.number == memory.number)
         {
             slot.used_until = slot.used_until.max(until);

@@ -52,6 +52,14 @@ pub enum ResourceError {
         /// Name of the channel.
         channel: ChannelName,
     },
+    /// Another client of the shared card has the stream channel, which has one owner at a time.
+    #[error(
+        "{channel} is used by another client of the shared card; a stream channel has one client at a time"
+    )]
+    OtherClient {
+        /// Name of the channel.
+        channel: ChannelName,
+    },
     /// The channels are AXI4-Stream and have no card addresses.
     #[error("the channels are AXI4-Stream, there are no card addresses")]
     Stream,
@@ -89,6 +97,7 @@ impl ErrorKind for ResourceError {
                 Advice::text("name one that the card has")
             }
             Self::InUse { .. } => Advice::DropOtherHandle,
+            Self::OtherClient { .. } => Advice::text("end that client, or use another channel"),
             Self::Observed => Advice::OpenForUse,
             Self::Absent { what: "the CDMA engine", .. } => Advice::StateCdmaOffset,
             Self::Busy { .. } => Advice::ResetHungEngine,

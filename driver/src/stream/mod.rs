@@ -5,10 +5,12 @@
 //! | To | Call |
 //! |---|---|
 //! | send a packet and wait | [`H2cStream::send`] |
+//! | send a packet in parts | [`H2cStream::submit_part_at`], then `submit_at` for the last one |
 //! | keep several packets in flight | [`H2cStream::submit`], `submit_at`, `submit_list`, then `poll` |
 //! | receive packets as they arrive, without copying | [`C2hStream::next_packet`], [`C2hStream::wait_packet`] |
 //! | receive one packet into a buffer | [`C2hStream::receive`] |
 //! | receive bytes of a stream without packet ends | [`C2hStream::receive_part`] |
+//! | keep several such buffers posted | [`C2hStream::post_part`], [`C2hStream::next_part`] |
 //! | wait together with other descriptors | `arm`, `events` |
 //!
 //! # Back-pressure
@@ -31,6 +33,7 @@
 mod error;
 mod options;
 mod packet;
+mod parts;
 mod receive;
 
 use fpga_pci::{DmaBuffer, RegisteredMemory, SharedSlice};
@@ -47,6 +50,7 @@ pub use error::StreamError;
 pub use fpga_ring::ring::PacketFault;
 pub use options::C2hStreamOptions;
 pub use packet::Packet;
+pub use parts::ReceivedPart;
 pub use receive::{C2hStream, StreamPart, StreamStatistics};
 
 /// Fragment of a packet that is gathered from several parts of registered memory.
@@ -126,6 +130,21 @@ impl H2cStream {
             ScatterGatherEntry { memory, offset, length, card: CardAddr::ZERO }
         });
         self.0.submit_list(parts).at(|| self.0.place())
+    }
+
+    /// Queues `length` bytes of registered memory, starting at `offset`, after which their packet continues: for packets that are longer
+    /// than a buffer, or that have no end. The next submission continues the packet, and [`submit_at`](Self::submit_at) ends it.
+    ///
+    /// # Errors
+    /// As `submit_at`; [`RefusalReason::PartialBeat`](fpga_ring::ring::RefusalReason::PartialBeat): only a part that ends its packet may
+    /// have another length than a multiple of the data path's width.
+    pub fn submit_part_at(
+        &mut self,
+        memory: MemoryHandle,
+        offset: usize,
+        length: usize,
+    ) -> Result<Ticket, Error<SubmitError>> {
+        self.0.submit_packet_part(memory, offset, length).at(|| self.0.place())
     }
 
     /// Sends the buffer's bytes as one packet and waits until the card has taken them.

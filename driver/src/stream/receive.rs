@@ -12,6 +12,7 @@ use fpga_ring::ring::{HostRange, MAX_DESCRIPTOR_LENGTH, MetadataMemory, PacketSp
 use super::error::StreamError;
 use super::options::C2hStreamOptions;
 use super::packet::Packet;
+use super::parts::PostedParts;
 use crate::channel::{ChannelEvents, Engine, MemoryHandle, Ticket, WaitOptions};
 use crate::error::{At as _, ChannelError, Error, ResourceError, TransferError, TransferFailed};
 use crate::fault::{ChannelFault, FaultCause};
@@ -47,8 +48,8 @@ pub struct StreamStatistics {
 /// Single buffers ([`receive`](Self::receive)): only the given buffer is posted.
 #[derive(Debug)]
 pub struct C2hStream {
-    engine: Engine,
-    receiver: PacketReceiver,
+    pub(super) engine: Engine,
+    pub(super) receiver: PacketReceiver,
 }
 
 /// Bytes of a stream that were received into one buffer.
@@ -62,7 +63,7 @@ pub struct StreamPart {
 
 /// Single buffer that is posted.
 #[derive(Debug, Clone, Copy)]
-struct Single {
+pub(super) struct Single {
     ticket: Ticket,
     length: u32,
     /// It receives a part of the stream, not a whole packet.
@@ -71,23 +72,25 @@ struct Single {
 
 /// State of the receiver besides the engine.
 #[derive(Debug)]
-struct PacketReceiver {
-    packets: Packets,
-    memory: MemoryHandle,
+pub(super) struct PacketReceiver {
+    pub(super) packets: Packets,
+    pub(super) memory: MemoryHandle,
     /// Device address (IOVA) of the first buffer.
-    start: u64,
-    buffers: u32,
-    size: u32,
+    pub(super) start: u64,
+    pub(super) buffers: u32,
+    pub(super) size: u32,
     batch: u64,
     /// The engine was stopped with this number of descriptors complete; with the fault to report after these are processed, if any.
-    fault: Option<(u64, Option<Box<Error<ChannelFault>>>)>,
+    pub(super) fault: Option<(u64, Option<Box<Error<ChannelFault>>>)>,
     /// Single buffer that is posted.
-    single: Option<Single>,
+    pub(super) single: Option<Single>,
+    /// Buffers of the ring that are posted as parts.
+    pub(super) parts: PostedParts,
     /// The stream is stopping: no more buffers are posted.
     stopping: bool,
     /// Nothing was posted since the stream was opened or stopped.
-    fresh: bool,
-    statistics: StreamStatistics,
+    pub(super) fresh: bool,
+    pub(super) statistics: StreamStatistics,
 }
 
 impl C2hStream {
@@ -117,6 +120,7 @@ impl C2hStream {
             batch: u64::from((buffers / PARTS).max(1)),
             fault: None,
             single: None,
+            parts: PostedParts::new(),
             stopping: false,
             fresh: true,
             statistics: StreamStatistics::default(),
@@ -280,7 +284,8 @@ impl C2hStream {
         let Self { engine, receiver } = self;
         engine.check_process().at(|| engine.place()).map_err(Error::widen)?;
         let aborted = engine.abort();
-        let was_single = receiver.single.is_some();
+        let was_single = receiver.single.is_some() || !receiver.parts.is_empty();
+        receiver.drop_parts(engine);
         let part = receiver.take_aborted(engine);
         if was_single {
             receiver.packets.restart(engine.submitted());
@@ -378,6 +383,7 @@ impl PacketReceiver {
             return self.packets.is_inside_packet();
         }
         self.take_faults(engine);
+        self.drop_parts(engine);
         let done = self.done(engine);
         while self.packets.seen() < done {
             // Packets that were not taken, and lost ones, end with the stream's owner.
@@ -387,7 +393,7 @@ impl PacketReceiver {
     }
 
     /// Returns the number of complete descriptors.
-    fn done(&self, engine: &Engine) -> u64 {
+    pub(super) fn done(&self, engine: &Engine) -> u64 {
         self.fault.as_ref().map_or_else(|| engine.ended(), |(done, _)| *done)
     }
 
@@ -398,6 +404,9 @@ impl PacketReceiver {
         if self.single.is_some() {
             let what = "a single buffer is posted (wait_received)";
             return Err(StreamError::Posted { what });
+        }
+        if !self.parts.is_empty() {
+            return Err(StreamError::Posted { what: "parts are posted (next_part)" });
         }
         // A wait that sleeps polls, too: a stop that it has seen ends descriptors that the card has not filled.
         self.take_faults(engine);
@@ -460,7 +469,7 @@ impl PacketReceiver {
 
     /// Returns the ring entry of descriptor `count`, which is also the number of its buffer.
     #[inline]
-    fn entry(&self, count: u64) -> u32 {
+    pub(super) fn entry(&self, count: u64) -> u32 {
         // At most 65535, because there are at most 65536 buffers.
         u32::try_from(count % u64::from(self.buffers)).unwrap_or(0)
     }
@@ -486,7 +495,7 @@ impl PacketReceiver {
     }
 
     /// Checks whether the engine has stopped: then everything posted has ended, with the fault in its completion.
-    fn take_faults(&mut self, engine: &mut Engine) {
+    pub(super) fn take_faults(&mut self, engine: &mut Engine) {
         while let Some(done) = engine.next_completion() {
             if let (Err(fault), None) = (done.outcome, &self.fault) {
                 // Becoming idle with buffers remaining is the expected result of a stop.

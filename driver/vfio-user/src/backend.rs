@@ -2,13 +2,16 @@
 
 use core::fmt;
 use core::ops::RangeInclusive;
+use core::time::Duration;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use fpga_registers::Iova;
 use fpga_registers::pci::{command, header};
+use fpga_registers::xdma::Direction;
 use rustix::io::Errno;
 
 use super::bar::{ConfigRegion, Region, ServedBar, bar_region};
@@ -17,7 +20,7 @@ use super::error::{VfioUserOpenError, protocol};
 use super::interrupts::Interrupts;
 use super::open::{SharedRegion, VfioUserOptions, describe};
 use super::socket::Connection;
-use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, device_flags, dma_map_flags};
+use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, StreamClaim, device_flags, dma_map_flags};
 use fpga_pci::mmio::{Liveness, MappedBar, bus_errors_caught};
 use fpga_pci::{
     Backend, Bar, BarError, BarInfo, BarKind, ConfigSpaceError, DeviceEvents, DmaAccess, DmaMapError,
@@ -47,6 +50,8 @@ pub struct VfioUserBackend {
     can_reset: bool,
     /// Maximum number of bytes of one message.
     most: u32,
+    /// The server has clients that take stream channels from each other.
+    claims_streams: bool,
     max_maps: usize,
     page: u64,
     /// Thread that answers the server's requests, once there is memory that the server can only access by messages.
@@ -62,6 +67,11 @@ const ADDRESSES: RangeInclusive<Iova> = Iova::new(0x1000)..=Iova::new((1 << 48) 
 
 /// Number of wait steps before the CPU is yielded to another process: the server may need this CPU.
 const RELAX_BURST: u32 = 64;
+
+/// Time in which a claim of a stream channel is repeated: the server may not have seen yet that a client before has gone.
+const CLAIM_RETRIES: Duration = Duration::from_millis(200);
+/// Pause between two claims.
+const CLAIM_PAUSE: Duration = Duration::from_millis(5);
 
 impl fmt::Debug for VfioUserBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,6 +121,7 @@ impl VfioUserBackend {
             interrupts: described.interrupts,
             can_reset: described.device.flags & device_flags::RESET != 0,
             most: of.max_data().min(MAX_DATA),
+            claims_streams: of.stream_claims(),
             max_maps: usize::try_from(of.max_dma_maps()).unwrap_or(usize::MAX),
             page,
             answers: Mutex::new(None),
@@ -158,6 +169,18 @@ impl VfioUserBackend {
             *answers = Some(connection::spawn(&self.link)?);
         }
         Ok(())
+    }
+
+    /// Claims or releases a stream channel, if the server has clients that share it.
+    fn ask_claim(&self, direction: Direction, number: u8, takes: bool) -> Result<(), ServerError> {
+        if !self.claims_streams {
+            return Ok(());
+        }
+        let claim = StreamClaim { is_c2h: matches!(direction, Direction::C2h), number, takes };
+        self.link.ask(&Request::ClaimStream(claim), &[], |reply, _| match reply {
+            Reply::ClaimStream => Ok(()),
+            _ => Err(protocol("a reply to another command")),
+        })
     }
 
     fn region(&self, index: u8, size: u64) -> Region {
@@ -328,6 +351,25 @@ impl Backend for VfioUserBackend {
             .map_err(|source| ResetError::Server { level, source })?;
         self.interrupts.after_reset(&self.link).map_err(|_| ResetError::NoAnswer { level })?;
         self.prepare_function().map_err(|_| ResetError::NoAnswer { level })
+    }
+
+    fn claim_stream(&self, direction: Direction, number: u8) -> Result<bool, ServerError> {
+        let began = Instant::now();
+        loop {
+            match self.ask_claim(direction, number, true) {
+                Err(ServerError::Refused { source, .. }) if source == OsError::from(Errno::BUSY) => {}
+                claimed => return claimed.map(|()| true),
+            }
+            if began.elapsed() >= CLAIM_RETRIES {
+                return Ok(false);
+            }
+            std::thread::sleep(CLAIM_PAUSE);
+        }
+    }
+
+    fn release_stream(&self, direction: Direction, number: u8) {
+        // If the server has gone, so has the claim.
+        let _ = self.ask_claim(direction, number, false);
     }
 
     fn now(&self) -> u64 {

@@ -178,6 +178,7 @@ fn negotiate(
         max_msg_fds: u32::try_from(MAX_FDS).ok(),
         max_data_xfer_size: Some(MAX_DATA),
         write_ring: shares_writes.then_some(true),
+        stream_claims: Some(true),
         ..Capabilities::default()
     };
     let proposed = Version { major: MAJOR, minor: MINOR, capabilities };

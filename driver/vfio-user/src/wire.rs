@@ -14,6 +14,7 @@ use fpga_pci::memory::RingLayout;
 
 mod access;
 mod bytes;
+mod claim;
 mod dma;
 mod error;
 mod info;
@@ -23,6 +24,7 @@ mod request;
 mod version;
 
 pub use access::{DmaTransfer, RegionAccess, SmallWrite};
+pub use claim::StreamClaim;
 pub use dma::{DmaMap, DmaUnmap, dma_map_flags, dma_unmap_flags};
 pub use error::WireError;
 pub use info::{
@@ -132,6 +134,10 @@ impl Command {
     /// ([`Capabilities::write_ring`]), with a number far from those of the protocol.
     pub const SHARE_WRITES: Self = Self(0x4650);
 
+    /// Claims a stream channel of a shared card, or releases it. Not in the specification: sent only to servers that offer it
+    /// ([`Capabilities::stream_claims`]).
+    pub const CLAIM_STREAM: Self = Self(0x4651);
+
     /// The name in the specification, without its prefix.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
@@ -155,6 +161,7 @@ impl Command {
             Self::MIG_DATA_READ => "MIG_DATA_READ",
             Self::MIG_DATA_WRITE => "MIG_DATA_WRITE",
             Self::SHARE_WRITES => "SHARE_WRITES",
+            Self::CLAIM_STREAM => "CLAIM_STREAM",
             _ => return None,
         })
     }

@@ -85,7 +85,7 @@ pub(crate) struct Channel {
 enum Engine {
     Memory(Mapped),
     Send(H2cStream),
-    Receive(C2hStream),
+    Receive(Box<C2hStream>),
 }
 
 /// Part of the registered memory.
@@ -246,7 +246,7 @@ impl Channel {
             (Direction::H2c, true) => Engine::Send(card.h2c_stream(number).map_err(|error| failed(&error))?),
             (Direction::C2h, true) => {
                 let stream = card.c2h_stream(number).map_err(|error| failed(&error))?;
-                Engine::Receive(stream)
+                Engine::Receive(Box::new(stream))
             }
         })
     }

@@ -446,7 +446,8 @@ typedef struct fpga_stream_statistics {
     uint64_t posted;          /* buffers or packets that are posted now */
 } fpga_stream_statistics;
 
-/* Takes a stream channel; fpga_channel_close closes it. FPGA_ERROR_UNSUPPORTED if the channels are memory mapped. */
+/* Takes a stream channel; fpga_channel_close closes it. FPGA_ERROR_IN_USE, also while another client of a shared card has it;
+ * FPGA_ERROR_UNSUPPORTED if the channels are memory mapped. */
 fpga_status fpga_stream_open(fpga_card card, fpga_direction direction, uint32_t number, const fpga_stream_options *options, size_t size,
                              fpga_channel *stream);
 

@@ -95,7 +95,7 @@ impl StatusCode for OpenError {
 impl StatusCode for ResourceError {
     fn status(&self) -> Status {
         match self {
-            Self::InUse { .. } => Status::InUse,
+            Self::InUse { .. } | Self::OtherClient { .. } => Status::InUse,
             Self::Busy { .. } => Status::Wedged,
             Self::Cause(cause) => cause.status(),
             Self::StreamBuffers { .. } => Status::Argument,

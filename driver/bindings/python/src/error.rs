@@ -223,7 +223,7 @@ impl Classify for OpenError {
 impl Classify for ResourceError {
     fn class(&self) -> Class {
         match self {
-            Self::InUse { .. } => Class::InUseError,
+            Self::InUse { .. } | Self::OtherClient { .. } => Class::InUseError,
             Self::Busy { .. } => Class::WedgedError,
             Self::Cause(cause) => Classify::class(cause),
             Self::StreamBuffers { .. } => Class::RangeError,

@@ -82,9 +82,13 @@ fn packets(context: &TestContext<'_>) -> Result<Verdict, TestError> {
 fn free<T>(taken: Result<T, Error<ResourceError>>) -> Result<Option<T>, TestError> {
     match taken {
         Ok(channel) => Ok(Some(channel)),
-        Err(Error { kind: ResourceError::InUse { .. } | ResourceError::NoSuchChannel { .. }, .. }) => {
-            Ok(None)
-        }
+        Err(Error {
+            kind:
+                ResourceError::InUse { .. }
+                | ResourceError::OtherClient { .. }
+                | ResourceError::NoSuchChannel { .. },
+            ..
+        }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

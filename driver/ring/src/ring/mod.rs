@@ -126,13 +126,14 @@ pub struct Drained<T> {
 struct Staged {
     host: u64,
     card: u64,
-    /// Length in bits 63:32, as in the descriptor; bit 0: last descriptor of the operation.
+    /// Length in bits 63:32, as in the descriptor; bit 0: last descriptor of the operation; bit 1: its packet continues after it.
     shape: u64,
 }
 
 impl Staged {
     const LENGTH: u64 = 0xFFFF_FFFF << 32;
     const ENDS_OPERATION: u64 = 1;
+    const CONTINUES_PACKET: u64 = 1 << 1;
 
     #[inline]
     const fn length(self) -> u32 {
@@ -327,6 +328,23 @@ impl<T> Ring<T> {
         card: CardAddr,
     ) -> Result<Token, RefusalReason> {
         let (length, end) = self.stage_one(host, card)?;
+        Ok(self.record(length, end, OperationKind::Plain))
+    }
+
+    /// As [`submit_without_payload`](Ring::submit_without_payload), of bytes after which their packet continues (H2C AXI-ST): the last
+    /// descriptor has no EOP.
+    ///
+    /// # Errors
+    /// Same as [`Ring::submit`]; [`RefusalReason::PartialBeat`] if the length is not whole beats.
+    pub fn submit_packet_part(&mut self, host: HostRange) -> Result<Token, RefusalReason> {
+        if let CardSide::StreamOut { beat } = self.config.card_side
+            && !host.length.is_multiple_of(beat.into())
+        {
+            return Err(RefusalReason::PartialBeat { length: low32(host.length), beat });
+        }
+        let (length, end) = self.stage_one(host, CardAddr::new(0))?;
+        let last = index(low32(end.wrapping_sub(1)) & self.entry_mask);
+        self.staged_entries[last].shape |= Staged::CONTINUES_PACKET;
         Ok(self.record(length, end, OperationKind::Plain))
     }
 

@@ -256,6 +256,7 @@ impl<T> Ring<T> {
 const PLAIN: u64 = DescriptorControl::new().into_bits() as u64;
 const COMPLETED: u64 = DescriptorControl::from_bits(0).with_completed(true).into_bits() as u64;
 const STOP: u64 = COMPLETED | DescriptorControl::from_bits(0).with_stop(true).into_bits() as u64;
+const EOP: u64 = DescriptorControl::from_bits(0).with_eop(true).into_bits() as u64;
 const NXT_ADJ_SHIFT: u32 = DescriptorControl::from_bits(0).with_next_adjacent(1).into_bits().trailing_zeros();
 
 /// Bytes of long descriptors posted since the last descriptor that reports its completion; see [`REPORT_BYTES`].
@@ -311,6 +312,9 @@ impl DescriptorTemplate {
         let mut control = control | staged.shape & Staged::LENGTH;
         if staged.shape & Staged::ENDS_OPERATION != 0 {
             control |= self.at_operation_end;
+            if staged.shape & Staged::CONTINUES_PACKET != 0 {
+                control &= !EOP;
+            }
         }
         let next = self.base + u64::from((at + 1) & self.entry_mask) * DESCRIPTOR_BYTES;
         let card = match self.card_side {

@@ -100,11 +100,18 @@ pub trait Design: fmt::Debug + Send + Sync {
         Err(DesignError::Slave)
     }
 
+    /// Takes stream channel `unit` for this card, or releases it, where several cards have one design. Returns `false` if another card has
+    /// it. Called with the card held: it must not block.
+    fn claim_stream(&self, unit: Unit, takes: bool) -> bool {
+        let _ = (unit, takes);
+        true
+    }
+
     /// Sends bytes, at most 64 KiB, into the stream port of an H2C channel (AXI4-Stream builds). `ends`: TLAST at the last byte.
     ///
     /// # Errors
-    /// [`DesignError::Pending`] while the port has not accepted all of them; [`Self::stream_sent`] returns the result. Other errors do not
-    /// exist on a stream.
+    /// [`DesignError::Pending`] while the port has not accepted all of them; [`Self::stream_sent`] returns the result. Others end the
+    /// descriptor. A stream has no error responses: they mean that the card cannot use the port.
     fn send_stream(&self, channel: u8, from: &[u8], ends: bool) -> Result<(), DesignError> {
         let _ = (channel, from, ends);
         Ok(())
@@ -123,7 +130,8 @@ pub trait Design: fmt::Debug + Send + Sync {
     /// low) except between a call that returned `Pending` and the arrival of those bytes or of the packet's end.
     ///
     /// # Errors
-    /// [`DesignError::Pending`] if none has arrived. Call [`crate::Card::wake_channels`] when some have.
+    /// [`DesignError::Pending`] if none has arrived. Call [`crate::Card::wake_channels`] when some have. Others as of
+    /// [`send_stream`](Self::send_stream).
     fn receive_stream(&self, channel: u8, into: &mut [u8]) -> Result<StreamBytes, DesignError> {
         let _ = (channel, into);
         Err(DesignError::Pending)

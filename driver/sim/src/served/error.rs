@@ -116,6 +116,8 @@ pub(super) enum RequestError {
     Ring(MemoryError),
     #[error("unmapping memory failed: {0}")]
     Unmap(DmaMapError),
+    #[error("another client uses the stream channel")]
+    StreamClaimed,
     #[error("the card is gone")]
     Gone,
 }
@@ -150,6 +152,7 @@ impl RequestError {
             Self::Map(ClientMapError::File(FileError::Refused { source })) if source.raw() > 0 => {
                 return source.raw().unsigned_abs();
             }
+            Self::StreamClaimed => Errno::BUSY,
             Self::Gone => Errno::NODEV,
             _ => Errno::INVAL,
         };

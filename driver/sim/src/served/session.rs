@@ -211,8 +211,11 @@ impl Session {
             }
             return Next::Continue;
         };
-        self.refused += 1;
-        log_limited!(self.log, WARN, command = %header.command, %error, "refused");
+        // A client that finds the channel taken tells its user.
+        if !matches!(error, RequestError::StreamClaimed) {
+            self.refused += 1;
+            log_limited!(self.log, WARN, command = %header.command, %error, "refused");
+        }
         out.truncate(start);
         if !no_reply {
             encode_error(header.id, header.command, error.errno(), out);
@@ -296,6 +299,12 @@ impl Session {
                         device::write(slot, write.region, write.offset, write.data());
                     }
                     Reply::RegionWriteMulti(writes.len() as u64)
+                }
+                Request::ClaimStream(claim) => {
+                    if !slot.card.claim_stream(claim.is_c2h, claim.number, claim.takes) {
+                        return Err(RequestError::StreamClaimed);
+                    }
+                    Reply::ClaimStream
                 }
                 Request::DeviceReset => {
                     if slot.failure == CardFailure::Gone || slot.card.is_removed() {
@@ -454,6 +463,7 @@ impl Session {
             pgsizes: Some(PAGE_SIZES),
             write_multiple: Some(true),
             write_ring: proposed.capabilities.write_ring().then_some(true),
+            stream_claims: (self.has_design && proposed.capabilities.stream_claims()).then_some(true),
             ..Capabilities::default()
         };
         Ok(Version { major: MAJOR, minor: proposed.minor.min(MINOR), capabilities })

@@ -36,6 +36,8 @@ pub enum Reply<'a> {
     RegionWriteMulti(u64),
     /// The server executes the writes of the ring from now on.
     ShareWrites,
+    /// The claim has changed.
+    ClaimStream,
 }
 
 impl<'a> Reply<'a> {
@@ -57,6 +59,7 @@ impl<'a> Reply<'a> {
             Self::DeviceReset => Command::DEVICE_RESET,
             Self::RegionWriteMulti(_) => Command::REGION_WRITE_MULTI,
             Self::ShareWrites => Command::SHARE_WRITES,
+            Self::ClaimStream => Command::CLAIM_STREAM,
         }
     }
 
@@ -79,7 +82,11 @@ impl<'a> Reply<'a> {
             }
             Self::DmaWrite(transfer) => transfer.encode(out),
             Self::RegionWriteMulti(count) => out.extend_from_slice(&count.to_ne_bytes()),
-            Self::DmaMap | Self::DeviceSetIrqs | Self::DeviceReset | Self::ShareWrites => {}
+            Self::DmaMap
+            | Self::DeviceSetIrqs
+            | Self::DeviceReset
+            | Self::ShareWrites
+            | Self::ClaimStream => {}
         }
     }
 
@@ -121,6 +128,10 @@ impl<'a> Reply<'a> {
             Command::SHARE_WRITES => {
                 empty()?;
                 Self::ShareWrites
+            }
+            Command::CLAIM_STREAM => {
+                empty()?;
+                Self::ClaimStream
             }
             _ => return Ok(None),
         }))

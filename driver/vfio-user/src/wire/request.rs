@@ -2,6 +2,7 @@
 
 use super::access::{DmaTransfer, RegionAccess, SmallWrite};
 use super::bytes::Bytes;
+use super::claim::StreamClaim;
 use super::info::InfoRequest;
 use super::{Command, DeviceInfo, DmaMap, DmaUnmap, IrqInfo, RegionInfo, SetIrqs, Version, WireError};
 
@@ -39,6 +40,8 @@ pub enum Request<'a> {
     RegionWriteMulti(Vec<SmallWrite>),
     /// Passes a file with the client's ring of register writes: [`WRITE_RING`](super::WRITE_RING).
     ShareWrites,
+    /// Claims or releases a stream channel.
+    ClaimStream(StreamClaim),
     /// Any other command (dirty pages, migration, later versions): to be refused by a reply.
     Unsupported(Command),
 }
@@ -66,6 +69,7 @@ impl<'a> Request<'a> {
             Self::DeviceReset => Command::DEVICE_RESET,
             Self::RegionWriteMulti(_) => Command::REGION_WRITE_MULTI,
             Self::ShareWrites => Command::SHARE_WRITES,
+            Self::ClaimStream(_) => Command::CLAIM_STREAM,
             Self::Unsupported(command) => *command,
         }
     }
@@ -97,6 +101,7 @@ impl<'a> Request<'a> {
                     write.encode(out);
                 }
             }
+            Self::ClaimStream(claim) => claim.encode(out),
             Self::DeviceReset | Self::ShareWrites | Self::Unsupported(_) => {}
         }
     }
@@ -142,6 +147,7 @@ impl<'a> Request<'a> {
                 Bytes::exactly(command, body, 0)?;
                 Self::ShareWrites
             }
+            Command::CLAIM_STREAM => Self::ClaimStream(StreamClaim::decode(body)?),
             _ => Self::Unsupported(command),
         })
     }

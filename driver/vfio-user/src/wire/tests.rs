@@ -18,7 +18,7 @@ prop_compose! {
         fds in any::<Option<u32>>(), data in any::<Option<u32>>(), maps in any::<Option<u32>>(),
         sizes in any::<Option<u64>>(), pgsize in any::<Option<Option<u64>>>(),
         twin in any::<Option<(Option<bool>, Option<u32>)>>(), multiple in any::<Option<bool>>(),
-        write_ring in any::<Option<bool>>(),
+        write_ring in any::<Option<bool>>(), stream_claims in any::<Option<bool>>(),
     ) -> Capabilities {
         Capabilities {
             max_msg_fds: fds,
@@ -29,6 +29,7 @@ prop_compose! {
             twin_socket: twin.map(|(supported, fd_index)| TwinSocket { supported, fd_index }),
             write_multiple: multiple,
             write_ring,
+            stream_claims,
         }
     }
 }
@@ -69,7 +70,7 @@ fn with_request(
     let info = InfoRequest { argsz: i, index: j };
     let action = [IrqAction::Mask, IrqAction::Unmask, IrqAction::Trigger][usize::from(kind / 20 % 3)];
     let irqs = |data, count| SetIrqs { data, action, index: i, start: j.min(u32::MAX - count), count };
-    check(match kind % 18 {
+    check(match kind % 19 {
         0 => Request::Version(version),
         1 => Request::DmaMap(DmaMap { flags: i, offset: a, address: b, size: c }),
         2 => Request::DmaUnmap(DmaUnmap { argsz: i, flags: j, address: a, size: b }),
@@ -89,6 +90,7 @@ fn with_request(
         15 => Request::RegionWriteMulti(
             data.chunks(8).map(|data| SmallWrite::new(i, a, data).expect("at most 8 bytes")).collect(),
         ),
+        16 => Request::ClaimStream(StreamClaim { is_c2h: a % 2 == 0, number: kind, takes: b % 2 == 0 }),
         _ => Request::Unsupported(Command(u16::try_from(i % 1000).expect("small") + 16)),
     })
 }
@@ -104,7 +106,7 @@ fn with_reply(
     let count = u32::try_from(data.len()).expect("short");
     let access = RegionAccess { offset: a, region: i, count };
     let transfer = DmaTransfer { address: a, count: data.len() as u64 };
-    check(match kind % 13 {
+    check(match kind % 14 {
         0 => Reply::Version(version),
         1 => Reply::DmaMap,
         2 => Reply::DmaUnmap(DmaUnmap { argsz: i, flags: j, address: a, size: b }),
@@ -117,6 +119,7 @@ fn with_reply(
         9 => Reply::DmaRead(transfer, data),
         10 => Reply::DmaWrite(transfer),
         11 => Reply::DeviceReset,
+        12 => Reply::ClaimStream,
         _ => Reply::RegionWriteMulti(a),
     })
 }

@@ -48,6 +48,9 @@ pub struct Capabilities {
     /// Whether [`SHARE_WRITES`](Command::SHARE_WRITES) is supported. A server offers it to a client that does.
     #[serde(default, rename = "fpga_write_ring", skip_serializing_if = "Option::is_none")]
     pub write_ring: Option<bool>,
+    /// Whether [`CLAIM_STREAM`](Command::CLAIM_STREAM) is supported. A server offers it to a client that does.
+    #[serde(default, rename = "fpga_stream_claims", skip_serializing_if = "Option::is_none")]
+    pub stream_claims: Option<bool>,
 }
 
 /// Migration, in early versions of the protocol.
@@ -111,6 +114,12 @@ impl Capabilities {
     #[must_use]
     pub fn write_ring(&self) -> bool {
         self.write_ring.unwrap_or(false)
+    }
+
+    /// Returns whether stream channels can be claimed.
+    #[must_use]
+    pub fn stream_claims(&self) -> bool {
+        self.stream_claims.unwrap_or(false)
     }
 }
 

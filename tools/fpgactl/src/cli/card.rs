@@ -27,7 +27,8 @@ pub enum CardCommand {
     /// Each client gets a vfio-user device of its own, with DMA registers, interrupts and an IOMMU map of its own; card memory, registers of
     /// the design and user interrupts are shared. No client reaches another one's memory. If the card has the network interface, each client
     /// gets one of its own, with memory of its own: frames go through the owner to other clients, and by shared memory and UDP to clients of
-    /// other owners and to simulated cards. Cards whose channels are streams cannot be shared.
+    /// other owners and to simulated cards. An AXI4-Stream channel has one client
+    /// at a time.
     Share(ShareArgs),
     /// Pull a served card out, put it back, make it fail, raise its user interrupts
     Control(ControlArgs),

@@ -163,13 +163,31 @@ fn share_killed_programs_leave_card_to_others() {
 }
 
 #[test]
-fn share_streams_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("card");
-    let ran =
-        fpgactl(&["card", "share", "--card", "mock:us-plus-x8-stream", "--socket", socket.to_str().unwrap()]);
+fn share_stream_channel_has_one_client_at_a_time() {
+    let owner = Owner::start(&["--card", "mock:us-plus-x8-stream"]);
+    let card = owner.card();
+    let path = |name: &str| owner.folder.path().join(name).display().to_string();
+    let (source, sink) = (path("in"), path("out"));
+    let data: Vec<u8> = (0..=255).cycle().take(50_000).collect();
+    std::fs::write(&source, &data).unwrap();
+    // Packets of one program that another one receives, in two runs.
+    fpgactl(&["dma", "write", "--packet", "5000", "--card", &card, &source]).ok();
+    for half in data.chunks(25_000) {
+        fpgactl(&["dma", "read", "--packets", "5", "--out", &sink, "--card", &card]).ok();
+        assert_eq!(std::fs::read(&sink).unwrap(), half);
+    }
+    fpgactl(&["validate", "--card", &card]).ok();
+    let holder = Card::open(&card).unwrap();
+    let held = holder.c2h_stream(1).unwrap();
+    let ran = fpgactl(&["dma", "read", "--packets", "1", "--channel", "1", "--out", &sink, "--card", &card]);
     assert_eq!(ran.status, 1);
-    assert!(ran.stderr.contains("channels are streams cannot be shared"), "{}", ran.stderr);
+    for part in [&card, "c2h1 is used by another client", "end that client, or use another channel"] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    drop(held);
+    fpgactl(&["dma", "write", "--packet", "5000", "--channel", "1", "--card", &card, &source]).ok();
+    fpgactl(&["dma", "read", "--packets", "1", "--channel", "1", "--out", &sink, "--card", &card]).ok();
+    assert_eq!(std::fs::read(&sink).unwrap(), data[..5000]);
 }
 
 /// Commands of one user, with a folder of sockets of their own.

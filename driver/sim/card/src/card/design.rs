@@ -58,6 +58,13 @@ impl Card {
         polled
     }
 
+    /// Claims stream channel `number` for the program at the other side of the BARs, or releases it ([`Design::claim_stream`]). Returns
+    /// `false` if another program has it.
+    pub fn claim_stream(&mut self, is_c2h: bool, number: u8, takes: bool) -> bool {
+        let unit = if is_c2h { Unit::C2h(number) } else { Unit::H2c(number) };
+        self.space.design().is_none_or(|design| design.claim_stream(unit, takes))
+    }
+
     /// Builds channel `unit` with a descriptor bypass port (PG195): its descriptors come from user logic, and it fetches none. Returns
     /// whether the channel exists.
     pub fn set_descriptor_bypass(&mut self, unit: Unit) -> bool {

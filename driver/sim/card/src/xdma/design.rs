@@ -94,8 +94,9 @@ impl Channel {
                 };
                 match is_read.then(sent) {
                     None => Err(Failure::Status(status::READ_UNSUPPORTED)),
+                    Some(Ok(())) => Ok(most),
                     Some(Err(DesignError::Pending)) => Err(Failure::Pending),
-                    Some(_) => Ok(most),
+                    Some(Err(_)) => Err(Failure::Status(status::WRITE_SLAVE)),
                 }
             }
             _ => Ok(0),
@@ -118,19 +119,21 @@ impl Channel {
         true
     }
 
-    /// Takes up to `most` bytes from the C2H stream port, and tells whether their packet ends with them.
+    /// Takes up to `most` bytes from the C2H stream port, and tells whether their packet ends with them. `None` if the card cannot use the
+    /// port.
     pub(super) fn receive_from_design<'a>(
         &self,
         design: &dyn Design,
         scratch: &'a mut [u8],
         most: usize,
-    ) -> (&'a [u8], bool) {
+    ) -> Option<(&'a [u8], bool)> {
         let Some(into) = scratch.get_mut(..most).filter(|into| !into.is_empty()) else {
-            return (&[], false);
+            return Some((&[], false));
         };
         match design.receive_stream(u8::try_from(self.index).unwrap_or(0), into) {
-            Ok(StreamBytes { count, ends }) => (into.get(..count).unwrap_or_default(), ends),
-            Err(_) => (&[], false),
+            Ok(StreamBytes { count, ends }) => Some((into.get(..count).unwrap_or_default(), ends)),
+            Err(DesignError::Pending) => Some((&[], false)),
+            Err(_) => None,
         }
     }
 

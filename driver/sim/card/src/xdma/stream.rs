@@ -163,9 +163,14 @@ impl Channel {
         let most = index(flight.remaining).min(PAGE);
         let is_model = lanes.space.design().is_none();
         let EngineContext { upstream, space, streams, now, .. } = lanes;
-        let (bytes, ends) = match space.design_and_scratch() {
-            None => streams.offer(port, most, *now),
+        let offered = match space.design_and_scratch() {
+            None => Some(streams.offer(port, most, *now)),
             Some((design, scratch)) => self.receive_from_design(design, scratch, most),
+        };
+        let Some((bytes, ends)) = offered else {
+            self.engine.open = OpenDescriptor::NEW;
+            self.fail(status::READ_SLAVE, rules, lanes);
+            return true;
         };
         let count = bytes.len();
         if count == 0 && flight.remaining != 0 {

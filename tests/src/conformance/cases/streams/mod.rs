@@ -28,6 +28,7 @@ pub(super) use faults::FAULTS;
 pub(super) const CASES: &[Case] = &[
     case("stream.every_size", &[], every_size),
     case("stream.gathered_packets", &[], gathered),
+    case("stream.parts_of_packets", &[], parts),
     case("stream.random_packets", &[], random),
     case("stream.both_loops", &[], two_channels),
     case("stream.waits", &[], waits),
@@ -188,6 +189,56 @@ fn gathered(context: &mut CaseContext<'_>) -> Verdict {
             assert!(ends.receive() == data, "{mode:?}: {count} parts");
         }
         ends.until(|ends| (ends.tx.in_flight() == 0).then_some(()));
+        drop(ends.tx.deregister_memory(memory).expect("detached"));
+        ends.close();
+        Ok(())
+    })
+}
+
+/// Packets that are sent and received in parts: several parts posted, of other lengths than those sent, and an end only where the packet's is.
+fn parts(context: &mut CaseContext<'_>) -> Verdict {
+    on_loops(context, &LOOPS, |context, mode| {
+        let mut ends = Ends::open(context, mode, 8, 4096)?;
+        let (content, memory) = ends.register_memory(bytes(3, 1 << 16));
+        let odd = ends.tx.submit_part_at(memory, 0, 65).expect_err("a partial beat inside a packet");
+        assert!(odd.to_string().contains("65"), "{odd}");
+        for round in 0..6 {
+            let (whole, last) = (round * 1984, 1 + round * 77);
+            let mut sent = 0;
+            // Whole beats: streams cannot carry others inside a packet.
+            let part = usize::next_multiple_of(whole / 4, 64);
+            while sent < whole {
+                let length = part.min(whole - sent);
+                ends.tx.submit_part_at(memory, sent, length).expect("accepted");
+                sent += length;
+            }
+            ends.tx.submit_at(memory, whole, last).expect("accepted");
+            let mut data = Vec::new();
+            while data.len() < whole + last {
+                for length in [64, 1024, 4096].into_iter().take(3 - ends.rx.posted_parts()) {
+                    ends.rx.post_part(length).expect("a free buffer");
+                }
+                let is_end = ends.until(|ends| {
+                    let part = ends.rx.next_part().expect("receiving succeeds")?;
+                    data.extend(part.data.to_vec());
+                    Some(part.ends_packet)
+                });
+                assert_eq!(
+                    is_end,
+                    data.len() == whole + last,
+                    "{mode:?}: {} of {}",
+                    data.len(),
+                    whole + last
+                );
+            }
+            assert!(data == content[..whole + last], "{mode:?}: round {round}");
+        }
+        ends.until(|ends| (ends.tx.in_flight() == 0).then_some(()));
+        // Whole packets can be received once no part is posted.
+        ends.rx.next_packet().expect_err("parts are posted");
+        ends.rx.abort().expect("stopped");
+        ends.send(&content[..500]);
+        assert!(ends.receive() == content[..500]);
         drop(ends.tx.deregister_memory(memory).expect("detached"));
         ends.close();
         Ok(())
