@@ -146,7 +146,7 @@ const MAX_RECORD: u64 = 16 << 10;
 /// Card memory of the fuzzed peer from which it sends.
 const SOURCE: CardAddr = CardAddr::new(32 << 20);
 /// Its hello slots and its area.
-const SLOTS: CardRange = CardRange::new(CardAddr::new((64 << 20) - 4096), 4096);
+const SLOTS: CardRange = CardRange::new(CardAddr::new(0), 4096);
 const OFFERED: CardRange = CardRange::new(CardAddr::new(64 << 20), 8 << 20);
 
 impl World {

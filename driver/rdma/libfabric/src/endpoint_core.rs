@@ -8,6 +8,7 @@ use crate::engine::{self, Engine};
 use crate::events::EventQueue;
 use crate::log;
 use crate::object::Held;
+use crate::polls::Polls;
 use crate::queue::{Entry, ErrorEntry, Queue};
 use crate::sources::{Attention, Source, next_id};
 use crate::staging::Staging;
@@ -17,7 +18,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use fpga_messages::{Address, Completion, CompletionKind, Failure, MessengerOptions, PeerId, PostError};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Values of the user's part of a token. Its other bits are flags of the completion entry, and a slot of [`Staging`].
@@ -113,8 +114,8 @@ pub(crate) struct Core {
     pub(crate) has_rx: bool,
     reports_access: bool,
     state: Mutex<State>,
-    /// Number of calls of the program that made the engine progress, and its value at the last check by the domain's thread.
-    polls: AtomicU64,
+    /// Calls of the program that made the card progress; and their number at the last check by the domain's thread.
+    polls: OnceLock<Arc<Polls>>,
     seen_polls: AtomicU64,
 }
 
@@ -206,6 +207,7 @@ impl Core {
             EIO
         })?;
         let address = engine.address();
+        self.polls.get_or_init(|| Polls::of_card(address.node().get()));
         state.engine = Some(engine);
         Ok(address)
     }
@@ -277,13 +279,15 @@ impl Source for Core {
     }
 
     fn progress(&self) -> usize {
-        self.polls.fetch_add(1, Ordering::Relaxed);
+        if let Some(polls) = self.polls.get() {
+            polls.count();
+        }
         // Otherwise another thread makes it progress, or posts and returns here soon.
         self.try_progress().unwrap_or(0)
     }
 
     fn progress_in_thread(&self, only_idle: bool) -> Attention {
-        let polls = self.polls.load(Ordering::Relaxed);
+        let polls = self.polls.get().map_or(0, |polls| polls.number());
         if only_idle && self.seen_polls.swap(polls, Ordering::Relaxed) != polls {
             return Attention::ByProgram;
         }

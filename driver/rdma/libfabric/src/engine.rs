@@ -89,6 +89,6 @@ impl Engine for fpga_messages::Messenger {
     }
 
     fn failure(&self) -> Option<Failure> {
-        self.failure().cloned()
+        self.failure()
     }
 }

@@ -31,6 +31,7 @@ mod log;
 mod memory;
 mod message;
 mod object;
+mod polls;
 mod posting;
 mod progress;
 mod provider;

@@ -1,6 +1,7 @@
 //! Tests through libfabric itself: it loads the provider, and a C program calls it by the public headers.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic is the failure report")]
 
+mod exclusive;
 mod fabtests;
 mod mpi;
 mod random;
@@ -141,6 +142,17 @@ fn endpoints_of_shared_card_exchange_data() {
     let Some(program) = compiled("transfers.c", installed.0.path()) else { return };
     let owner = shared::Served::new();
     let output = installed.command(&program, &[]).env("FPGA_CARD", owner.card()).output().unwrap();
+    traffic::check(&output, TRANSFERS.0, TRANSFERS.1);
+}
+
+/// Both endpoints of the process share its card.
+#[test]
+fn endpoints_of_the_card_of_a_process_exchange_data() {
+    let installed = Installed::new();
+    let Some(program) = compiled("transfers.c", installed.0.path()) else { return };
+    let cards = exclusive::Exclusive::new();
+    let output =
+        installed.command(&program, &[]).env("FPGA_CARD", format!("{}0", cards.cards())).output().unwrap();
     traffic::check(&output, TRANSFERS.0, TRANSFERS.1);
 }
 

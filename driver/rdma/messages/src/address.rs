@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `fpga://10.0.0.1:9228` | of a simulated card whose link receives UDP datagrams there; processes of the same machine reach it through shared memory |
 //! | `fpga://node/7` | of the card with node id 7 on the network between the cards |
-//! | `fpga://node/7@100000000000000` | of such a card whose memory begins at this card address (hexadecimal), as that of a view of a shared card |
+//! | `fpga://node/7@1000` | of such a card, with its hello slots at this card address (hexadecimal): the second messenger of a process on its card, or the view of a shared card, whose memory does not begin at 0 |
 //!
 //! A text has at most [`MAX_TEXT`] bytes: launchers pass addresses in fields of 64 bytes.
 
@@ -30,16 +30,16 @@ pub struct PeerId(pub u32);
 pub enum Address {
     /// Address of a simulated card's link.
     Link(SocketAddr),
-    /// Node id of a card whose memory begins at card address 0.
+    /// Node id of a card; the hello slots are at card address 0.
     Node(NodeId),
-    /// Node id of a card, and the first address of its memory.
+    /// Node id of a card, and the card address of the hello slots.
     NodeAt(NodeId, CardAddr),
 }
 
 /// Text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" is not the address of a card: expected fpga://IP:PORT, fpga://node/NUMBER or fpga://node/NUMBER@MEMORY"
+    "\"{text}\" is not the address of a card: expected fpga://IP:PORT, fpga://node/NUMBER or fpga://node/NUMBER@CARD-ADDRESS"
 )]
 pub struct ParseAddressError {
     /// The text.
@@ -47,10 +47,10 @@ pub struct ParseAddressError {
 }
 
 impl Address {
-    /// Address of a card with a node id, whose memory begins at `memory`.
+    /// Address of a messenger on a card with a node id, whose hello slots are at `slots`.
     #[must_use]
-    pub const fn of_card(node: NodeId, memory: CardAddr) -> Self {
-        if memory.get() == 0 { Self::Node(node) } else { Self::NodeAt(node, memory) }
+    pub const fn of_card(node: NodeId, slots: CardAddr) -> Self {
+        if slots.get() == 0 { Self::Node(node) } else { Self::NodeAt(node, slots) }
     }
 
     /// Returns the node id of the messenger. That of a simulated card is derived from the address of its link ([`NodeId::of_link`]).
@@ -68,7 +68,7 @@ impl fmt::Display for Address {
         match self {
             Self::Link(socket) => write!(f, "{SCHEME}{socket}"),
             Self::Node(node) => write!(f, "{SCHEME}{NODE}{node}"),
-            Self::NodeAt(node, memory) => write!(f, "{SCHEME}{NODE}{node}@{:x}", memory.get()),
+            Self::NodeAt(node, slots) => write!(f, "{SCHEME}{NODE}{node}@{:x}", slots.get()),
         }
     }
 }
@@ -81,9 +81,9 @@ impl FromStr for Address {
             let rest = text.strip_prefix(SCHEME)?;
             match rest.strip_prefix(NODE) {
                 Some(card) => {
-                    let (number, memory) = card.split_once('@').unwrap_or((card, "0"));
-                    let memory = u64::from_str_radix(memory, 16).ok()?;
-                    Some(Self::of_card(NodeId::new(number.parse().ok()?), CardAddr::new(memory)))
+                    let (number, slots) = card.split_once('@').unwrap_or((card, "0"));
+                    let slots = u64::from_str_radix(slots, 16).ok()?;
+                    Some(Self::of_card(NodeId::new(number.parse().ok()?), CardAddr::new(slots)))
                 }
                 None => rest.parse().ok().map(Self::Link),
             }

@@ -45,7 +45,8 @@ pub(crate) struct CardSide {
     /// Minimum length of data that the card accesses in place; `None`: all data is copied.
     pub(crate) direct: Option<u64>,
     pub(crate) layout: Layout,
-    pub(crate) address: Address,
+    /// Address of the link of a simulated card.
+    pub(crate) link_address: Option<Address>,
     /// Whether the card is a view of a shared one, whose owner reaches the links of simulated cards.
     pub(crate) is_view: bool,
     #[cfg(feature = "sim")]
@@ -109,7 +110,6 @@ impl CardSide {
         let inbound_handle = c2h
             .register_memory(map(&inbound, DmaAccess::WriteByDevice)?)
             .map_err(|refused| card_error(refused.error))?;
-        let address = address.unwrap_or_else(|| Address::of_card(endpoint.node(), usable.start));
         Ok(Self {
             endpoint,
             h2c,
@@ -120,7 +120,7 @@ impl CardSide {
             inbound_handle,
             direct,
             layout,
-            address,
+            link_address: address,
             is_view: card.info().is_view(),
             #[cfg(feature = "sim")]
             linked,

@@ -36,6 +36,12 @@ pub enum MessengerError {
         /// The card.
         card: String,
     },
+    /// All numbers of the messengers on one card are used.
+    #[error("{ports} messengers were opened on this card: drop all of them, and open the card again")]
+    TooManyPorts {
+        /// Maximum number of messengers that are opened while the card is open.
+        ports: u8,
+    },
     /// This messenger cannot reach the address.
     #[error(
         "{address} cannot be reached from {own}: both must be addresses of simulated cards, or both node ids of cards on one network"

@@ -1,6 +1,6 @@
 //! Hellos: the first messages between peers.
 
-use crate::layout::{HELLO_BYTES, HELLO_SLOTS};
+use crate::layout::HELLO_PAGE;
 use crate::wire::{HEADER, Reader, Writer};
 use fpga_driver::{Incarnation, NodeId};
 
@@ -20,7 +20,7 @@ pub(crate) struct Hello {
     pub(crate) address: u64,
     pub(crate) length: u32,
     pub(crate) key: u64,
-    /// Address of the sender's hello slots.
+    /// Address of the sender's hello slots, which tells the ports of its card apart.
     pub(crate) slots: u64,
     /// Offset of the ring for the receiver's records in the area.
     pub(crate) ring: u32,
@@ -77,7 +77,7 @@ impl Hello {
         let fits = |offset: u32, bytes: u32| offset.checked_add(bytes).is_some_and(|end| end <= length);
         let valid = (magic, version) == (MAGIC, VERSION)
             && address.checked_add(length.into()).is_some()
-            && slots.checked_add(HELLO_SLOTS * HELLO_BYTES).is_some()
+            && slots.checked_add(HELLO_PAGE).is_some()
             && fits(ring, ring_length)
             && fits(landing, 0)
             && sum == checksum(bytes, sender);

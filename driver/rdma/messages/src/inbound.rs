@@ -3,6 +3,7 @@
 use crate::address::PeerId;
 use crate::card::INBOUND_BYTES;
 use crate::operation::OperationId;
+use crate::port::PortNumber;
 use fpga_driver::{CardAddr, Incarnation, NodeId, Ticket};
 use std::collections::VecDeque;
 
@@ -10,6 +11,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fetched {
     Hello {
+        port: PortNumber,
         node: NodeId,
         incarnation: Incarnation,
     },
@@ -117,7 +119,11 @@ mod tests {
         let fetch = WaitingFetch {
             from: CardAddr::new(0),
             length: 100_000,
-            subject: Fetched::Hello { node: NodeId::new(1), incarnation: Incarnation::new(1) },
+            subject: Fetched::Hello {
+                port: PortNumber(0),
+                node: NodeId::new(1),
+                incarnation: Incarnation::new(1),
+            },
         };
         for round in 0..1000 {
             match inbound.space(fetch.length) {

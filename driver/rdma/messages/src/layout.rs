@@ -2,7 +2,7 @@
 //!
 //! | Part | Written by | |
 //! |---|---|---|
-//! | hello slots | any node, with a known key | first messages of peers: [`crate::hello::Hello`] |
+//! | hello slots | any node, with a known key | first messages of peers: [`crate::hello::Hello`]; one page for each port |
 //! | staging slots | this host | sources of what is sent |
 //! | areas | one peer each, with a key of its own | doorbells, a ring, and landing slots |
 //!
@@ -16,11 +16,16 @@
 //!
 //! The hello names the area and its key. The card accepts writes to an area from its peer's node alone.
 
+use crate::port::PortNumber;
 use fpga_driver::{CardAddr, CardRange};
 
-/// Number of hello slots, and bytes of each.
+/// Number of hello slots of a port, and bytes of each.
 pub(crate) const HELLO_SLOTS: u64 = 64;
 pub(crate) const HELLO_BYTES: u64 = 64;
+/// Bytes of the hello slots of a port.
+pub(crate) const HELLO_PAGE: u64 = HELLO_SLOTS * HELLO_BYTES;
+/// Maximum number of ports that are opened while the card is open.
+pub(crate) const MAX_PORTS: u8 = 64;
 /// Key of the hello slots: it is not secret.
 pub(crate) const HELLO_KEY: u64 = u64::from_le_bytes(*b"fpga-msg");
 
@@ -121,7 +126,8 @@ pub(crate) enum AreaPart {
 /// Part of card memory in which something has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    Hello,
+    /// Hello slots of a port.
+    Hello(PortNumber),
     /// Part of the area with a number.
     Area(u32, AreaPart),
     Unknown,
@@ -137,7 +143,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// Divides `usable`; `None` if it is too small.
     pub(crate) fn new(usable: CardRange) -> Option<Self> {
-        let start = usable.start.get().checked_next_multiple_of(4096)?;
+        let start = usable.start.get().checked_next_multiple_of(HELLO_PAGE)?;
         let end = usable.start.get().checked_add(usable.length)?;
         let layout = Self { start, end };
         (layout.areas() + AREA <= end).then_some(layout)
@@ -145,25 +151,25 @@ impl Layout {
 
     /// Bytes that a card needs for `peers` peers.
     pub(crate) const fn needed(peers: u64) -> u64 {
-        8192 + STAGING_BYTES + peers * AREA
+        (MAX_PORTS as u64 + 1) * HELLO_PAGE + STAGING_BYTES + peers * AREA
     }
 
     const fn staging(self) -> u64 {
-        self.start + 4096
+        self.start + MAX_PORTS as u64 * HELLO_PAGE
     }
 
     const fn areas(self) -> u64 {
         self.staging() + STAGING_BYTES
     }
 
-    pub(crate) const fn hello(self) -> CardRange {
-        CardRange::new(CardAddr::new(self.start), HELLO_SLOTS * HELLO_BYTES)
+    /// Hello slots of a port.
+    pub(crate) const fn hello(self, port: PortNumber) -> CardRange {
+        CardRange::new(CardAddr::new(self.start + port.0 as u64 * HELLO_PAGE), HELLO_PAGE)
     }
 
-    /// The hello slots of a card whose memory begins at `memory`; `None` without such addresses.
-    pub(crate) fn hello_of(memory: CardAddr) -> Option<CardRange> {
-        let start = CardAddr::new(memory.get().checked_next_multiple_of(4096)?);
-        Some(CardRange::new(start, HELLO_SLOTS * HELLO_BYTES))
+    /// Address of the hello slots that a messenger's address with the card address `memory` names; `None` without such addresses.
+    pub(crate) fn hello_of(memory: CardAddr) -> Option<CardAddr> {
+        memory.get().checked_next_multiple_of(HELLO_PAGE).map(CardAddr::new)
     }
 
     /// Area `number`; `None` if the memory has no space for it.
@@ -190,8 +196,9 @@ impl Layout {
     pub(crate) fn arrival(self, address: CardAddr) -> Arrival {
         let address = address.get();
         let Some(offset) = address.checked_sub(self.areas()) else {
-            let is_hello = (self.start..self.staging()).contains(&address);
-            return if is_hello { Arrival::Hello } else { Arrival::Unknown };
+            let hello = address.checked_sub(self.start).filter(|_| address < self.staging());
+            let port = hello.and_then(|offset| u8::try_from(offset / HELLO_PAGE).ok());
+            return port.map_or(Arrival::Unknown, |port| Arrival::Hello(PortNumber(port)));
         };
         let part = match offset % AREA {
             part @ LANDING_OFFSET.. => {
@@ -240,7 +247,9 @@ mod tests {
             );
             assert_eq!(layout.area(area).unwrap().start, layout.address(area, 0));
         }
-        assert_eq!(layout.arrival(layout.hello().start), Arrival::Hello);
+        for port in [PortNumber(0), PortNumber(MAX_PORTS - 1)] {
+            assert_eq!(layout.arrival(layout.hello(port).start), Arrival::Hello(port));
+        }
         assert_eq!(layout.arrival(layout.staged(0)), Arrival::Unknown);
         assert_eq!(layout.area(1 << 20), None);
     }

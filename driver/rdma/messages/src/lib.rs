@@ -23,10 +23,12 @@
 //! * A session begins with a hello in both directions, which tells the peer its ring and the key of the region.
 
 mod address;
+mod areas;
 mod buffers;
 mod card;
 mod completion;
 mod error;
+mod handle;
 mod hello;
 mod inbound;
 mod layout;
@@ -34,9 +36,11 @@ mod layout;
 mod linked;
 mod matching;
 mod messenger;
+mod open_cards;
 mod operation;
 mod options;
 mod peer;
+mod port;
 mod region;
 mod request;
 mod staging;
@@ -45,7 +49,8 @@ mod wire;
 pub use address::{Address, MAX_TEXT, ParseAddressError, PeerId};
 pub use completion::{Completion, CompletionKind, Failure};
 pub use error::MessengerError;
-pub use messenger::{MAX_INJECT, Messenger, PostError};
+pub use handle::Messenger;
+pub use messenger::{MAX_INJECT, PostError};
 pub use options::{LinkChoice, MessengerOptions};
 pub use region::{RegionError, Regions, RemoteAccess};
 pub use request::{

@@ -24,7 +24,8 @@ const PEERS: u64 = 1023;
 pub(crate) struct Linked {
     pub(crate) network: SimNetwork,
     pub(crate) address: SocketAddr,
-    pub(crate) events: LinkEvents,
+    /// Until the handle has taken it.
+    pub(crate) events: Option<LinkEvents>,
     choice: LinkChoice,
     neighbours: Neighbours,
     /// Acknowledges packets while the application computes.
@@ -66,6 +67,7 @@ pub(crate) fn open(
     let card = Card::from_backend(network.backend(0)).map_err(card_error)?;
     let events = network.link_events().ok_or_else(|| link_error("it was not opened"))?;
     let attendant = Attendant::start(&network, ATTENTION).map_err(link_error)?;
+    let events = Some(events);
     Ok((card, Linked { network, address, events, choice: options.link, neighbours, _attendant: attendant }))
 }
 

@@ -202,6 +202,11 @@ impl Operations {
         Some(operation)
     }
 
+    /// Returns the peers of all operations.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.slots.iter().filter_map(|slot| slot.operation.as_ref()).map(|operation| operation.peer)
+    }
+
     /// Returns the operations with `peer`, or all of them.
     pub(crate) fn of_peer(&self, peer: Option<PeerId>) -> Vec<OperationId> {
         let all = self.slots.iter().zip(0_u32..);

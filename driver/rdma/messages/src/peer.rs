@@ -3,9 +3,10 @@
 use crate::address::{Address, PeerId};
 use crate::layout::{Doorbell, EAGER_UNIT, LANDING_SLOTS, MAX_EAGER_UNITS, MAX_RECORD, RING, UNIT};
 use crate::operation::OperationId;
+use crate::port::PortNumber;
 use crate::request::HostRanges;
 use crate::wire::Header;
-use fpga_driver::{CardRange, Incarnation, NodeId};
+use fpga_driver::{CardAddr, Incarnation, NodeId};
 use fpga_rdma::{Notification, RegionHandle, RemoteRegion};
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
@@ -56,8 +57,6 @@ pub(crate) struct QueuedRecord {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
     pub(crate) region: RemoteRegion,
-    /// The peer's hello slots.
-    pub(crate) hello: CardRange,
     /// Offsets in the area.
     pub(crate) ring: u64,
     pub(crate) landing: u64,
@@ -127,7 +126,8 @@ pub(crate) struct Peers {
 
 impl Default for Peers {
     fn default() -> Self {
-        Self { list: Vec::new(), unknown: Peer::new(NodeId::ANY) }
+        let name = PeerName { port: PortNumber(0), node: NodeId::ANY, slots: CardAddr::new(0) };
+        Self { list: Vec::new(), unknown: Peer::new(name) }
     }
 }
 
@@ -138,9 +138,9 @@ impl Peers {
     }
 
     /// Adds a peer.
-    pub(crate) fn add(&mut self, node: NodeId) -> PeerId {
+    pub(crate) fn add(&mut self, name: PeerName) -> PeerId {
         let id = PeerId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
-        self.list.push(Peer::new(node));
+        self.list.push(Peer::new(name));
         id
     }
 
@@ -172,10 +172,22 @@ impl IndexMut<PeerId> for Peers {
     }
 }
 
-/// A peer.
+/// Both ends of a session: a port of this card, and one of a peer's card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PeerName {
+    pub(crate) port: PortNumber,
+    pub(crate) node: NodeId,
+    /// Address of the hello slots of the peer's port.
+    pub(crate) slots: CardAddr,
+}
+
+/// A peer of one port.
 #[derive(Debug)]
 pub(crate) struct Peer {
+    pub(crate) port: PortNumber,
     pub(crate) node: NodeId,
+    /// Address of the peer's hello slots.
+    pub(crate) slots: CardAddr,
     /// `None` until the application has added it.
     pub(crate) address: Option<Address>,
     pub(crate) name: Arc<str>,
@@ -239,9 +251,12 @@ pub(crate) fn advance(at: u64, length: u64, ring: u64) -> (u64, u64) {
 }
 
 impl Peer {
-    pub(crate) fn new(node: NodeId) -> Self {
+    pub(crate) fn new(name: PeerName) -> Self {
+        let PeerName { port, node, slots } = name;
         Self {
+            port,
             node,
+            slots,
             address: None,
             name: format!("node {node}").into(),
             session: Session::New,
@@ -400,19 +415,22 @@ impl Peer {
 mod tests {
     use super::*;
 
+    fn peer(node: u32) -> Peer {
+        Peer::new(PeerName { port: PortNumber(0), node: NodeId::new(node), slots: CardAddr::new(0) })
+    }
+
     /// Area whose ring begins at `ring`.
     fn remote(ring: u64) -> Remote {
         let start = fpga_driver::CardAddr::new(0);
         let region = RemoteRegion { node: NodeId::new(2), address: start, length: 1 << 20, key: 1 };
-        let hello = CardRange::new(start, 4096);
-        Remote { region, hello, ring, landing: 0, ring_length: RING, eager: 100 }
+        Remote { region, ring, landing: 0, ring_length: RING, eager: 100 }
     }
 
     /// All credit comes back, in amounts that a doorbell can state, and more than is in use is noticed.
     #[test]
     fn peer_credit_for_messages_without_receive_returns() {
         for limit in [0, 1, 2, 100, 4096, 1 << 20] {
-            let (mut sender, mut receiver) = (Peer::new(NodeId::new(1)), Peer::new(NodeId::new(2)));
+            let (mut sender, mut receiver) = (peer(1), peer(2));
             sender.granted(Remote { eager: limit, ..remote(0) });
             for length in (0..20_000).step_by(77) {
                 let units = eager_units(length);
@@ -462,9 +480,9 @@ mod tests {
     /// Writer and reader compute the same positions, and all space comes back.
     #[test]
     fn peer_ring_positions_agree() {
-        let mut writer = Peer::new(NodeId::new(1));
+        let mut writer = peer(1);
         writer.granted(remote(4096));
-        let mut reader = Peer::new(NodeId::new(2));
+        let mut reader = peer(2);
         let mut length = 64;
         for round in 0..10_000_u64 {
             length = (length * 31 + round) % (MAX_RECORD - 63) + 64;
@@ -481,7 +499,7 @@ mod tests {
 
     #[test]
     fn peer_full_ring_accepts_nothing() {
-        let mut writer = Peer::new(NodeId::new(1));
+        let mut writer = peer(1);
         assert_eq!(writer.reserve(64), None);
         writer.granted(remote(0));
         let mut count = 0;
@@ -493,7 +511,7 @@ mod tests {
 
     #[test]
     fn peer_early_record_waits_for_the_one_before() {
-        let mut reader = Peer::new(NodeId::new(2));
+        let mut reader = peer(2);
         assert!(reader.note_arrival(128, 64));
         assert_eq!(reader.next_arrival(), None);
         assert!(reader.note_arrival(0, 100));
@@ -503,7 +521,7 @@ mod tests {
 
     #[test]
     fn peer_that_ignores_the_space_of_its_ring_is_noticed() {
-        let mut reader = Peer::new(NodeId::new(2));
+        let mut reader = peer(2);
         let (mut at, mut count) = (0, 0);
         while !reader.has_overrun() {
             assert!(reader.note_arrival(at, 64) && reader.next_arrival().is_some());
@@ -511,7 +529,7 @@ mod tests {
             count += 1;
         }
         assert!(count <= RING / UNIT + 1);
-        let mut reader = Peer::new(NodeId::new(2));
+        let mut reader = peer(2);
         assert!((0..MAX_EARLY).all(|_| reader.note_arrival(64, 64)));
         assert!(!reader.note_arrival(64, 64));
     }

@@ -86,7 +86,7 @@ impl End {
         Self::try_open(options).err().unwrap()
     }
 
-    fn try_open(options: &MessengerOptions) -> Result<Self, MessengerError> {
+    pub(crate) fn try_open(options: &MessengerOptions) -> Result<Self, MessengerError> {
         let bytes = SharedMemory::anonymous(MEMORY, HugePages::No).unwrap();
         let memory = Arc::new(Memory { bytes, lent: AtomicUsize::new(0), copied: AtomicUsize::new(0) });
         let regions = Arc::new(Regions::default());

@@ -108,10 +108,15 @@ impl Node {
 
     /// Bytes of a hello.
     fn hello_bytes(&self, version: u16) -> [u8; 64] {
+        self.hello_of(version, self.hello.get())
+    }
+
+    /// Bytes of a hello of the port whose hello slots are at `slots`.
+    fn hello_of(&self, version: u16, slots: u64) -> [u8; 64] {
         let mut hello = [0; 64];
         hello[..4].copy_from_slice(b"FPMS");
         hello[4..6].copy_from_slice(&version.to_le_bytes());
-        let words = [self.hello.get() + AREA, self.key, self.hello.get()];
+        let words = [self.hello.get() + AREA, self.key, slots];
         for (at, word) in (8..).step_by(8).zip(words) {
             hello[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
@@ -280,6 +285,27 @@ fn hostile_hello_is_not_answered() {
     let granted = node.connect(&mut end, &good).unwrap();
     // Repeated: the same answer.
     assert_eq!(node.connect(&mut end, &good), Some(granted));
+}
+
+/// A node that claims to have more ports than a card can have does not use up the windows of the card.
+#[test]
+fn hostile_node_has_as_many_sessions_as_a_card_has_ports() {
+    let (mut end, mut node, granted) = pair(1 << 20);
+    let mut areas = std::collections::HashSet::from([granted.area.address]);
+    let mut unanswered = 0;
+    for port in 1..80 {
+        // The answer goes to the slots that are named: this node has those of port 0 alone.
+        let hello = node.hello_of(3, node.hello.get() + port * 4096);
+        unanswered += u32::from(node.connect(&mut end, &hello).is_none());
+        areas.extend(node.connect(&mut end, &node.hello_bytes(3)).map(|granted| granted.area.address));
+    }
+    assert_eq!((areas.len(), unanswered), (1, 79));
+    // Areas are numbered without a gap: the next node has the one after those of 64 ports.
+    let mut other = Node::new();
+    let hello = other.hello_bytes(3);
+    let theirs = other.connect(&mut end, &hello).unwrap();
+    let area = granted.area.length;
+    assert_eq!((theirs.area.address.get() - granted.area.address.get()) / area, 64);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod direct;
 mod failures;
 mod hostile;
 mod messages;
+mod ports;
 mod random;
 mod served;
 mod shared;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fpga_messages::{Failure, LinkChoice, PeerId};
+use fpga_messages::{Failure, LinkChoice, MessengerError, PeerId};
 use fpga_sim::link::{ShmLink, ShmLinkOptions};
 use fpga_sim::served::CardServer;
 use fpga_sim::{CardDescription, SimNetwork};
@@ -14,7 +14,7 @@ use fpga_sim::{CardDescription, SimNetwork};
 use crate::bed::{Bed, End, bytes, options, receive, send};
 
 /// A served card, which ends with this.
-struct Served {
+pub(crate) struct Served {
     socket: PathBuf,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -22,7 +22,7 @@ struct Served {
 
 impl Served {
     /// Serves card `own`, which is linked to card `other`, if there is one.
-    fn start(folder: &Path, own: u32, other: Option<u32>) -> Self {
+    pub(crate) fn start(folder: &Path, own: u32, other: Option<u32>) -> Self {
         let link = |node: u32| folder.join(format!("link{node}"));
         let mut card = CardDescription::default();
         card.ni.node_id = own;
@@ -41,11 +41,15 @@ impl Served {
         Self { socket, stop: Some(stop), thread: Some(thread) }
     }
 
-    fn open(&self) -> End {
+    pub(crate) fn open(&self) -> End {
+        self.try_open().unwrap()
+    }
+
+    pub(crate) fn try_open(&self) -> Result<End, MessengerError> {
         let mut options = options(LinkChoice::Auto);
         options.card = format!("vfio-user:{}", self.socket.display());
         options.give_up = Duration::from_millis(700);
-        End::open(&options)
+        End::try_open(&options)
     }
 }
 

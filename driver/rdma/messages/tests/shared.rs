@@ -113,7 +113,7 @@ fn view_without_owner_fails_what_waits() {
     let failure = bed.wait(0, 1).result.unwrap_err();
     assert!(matches!(failure, Failure::Card { .. }), "{failure}");
     assert!(failure.to_string().contains("server"), "{failure}");
-    assert_eq!(bed.0[0].messenger.failure(), Some(&failure));
+    assert_eq!(bed.0[0].messenger.failure(), Some(failure));
 }
 
 /// A view that only waits for one of another owner learns that this owner has ended.

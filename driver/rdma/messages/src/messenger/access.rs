@@ -1,12 +1,13 @@
 //! Writes, reads and atomic operations on registered memory: as requester, and for peers.
 
-use super::{Messenger, PostError};
+use super::{CardMessenger, PostError};
 use crate::address::PeerId;
 use crate::layout::{Doorbell, MAX_EAGER};
 use crate::operation::{Local, Operation, OperationId, Role};
 use crate::peer::{Payload, QueuedRecord};
+use crate::port::{PortNumber, PortOptions};
 use crate::region::RemoteAccess;
-use crate::request::{AccessRequest, AtomicCall, AtomicRequest, HostRanges, Token};
+use crate::request::{AccessRequest, AtomicCall, AtomicRequest, HostMemory, HostRanges, Token};
 use crate::wire::{Header, Kind, MAX_GRANT};
 use fpga_driver::SharedSlice;
 
@@ -14,14 +15,26 @@ const READ: RemoteAccess = RemoteAccess { read: true, write: false };
 const WRITE: RemoteAccess = RemoteAccess { read: false, write: true };
 const BOTH: RemoteAccess = RemoteAccess { read: true, write: true };
 
-impl Messenger {
+/// Copies the application's memory to `to`.
+fn copy_out(memory: &dyn HostMemory, from: &HostRanges, to: &mut [u8]) {
+    from.parts(0, from.length(), |address, position, part| {
+        let (start, end) =
+            (usize::try_from(position).unwrap_or(0), usize::try_from(position + part).unwrap_or(0));
+        if let Some(place) = to.get_mut(start..end) {
+            memory.read(address, SharedSlice::from_mut(place));
+        }
+    });
+}
+
+impl CardMessenger {
     fn begin_access(
         &mut self,
+        port: PortNumber,
         role: Role,
         request: &AccessRequest,
     ) -> Result<(OperationId, Header), PostError> {
         let length = request.data.length();
-        self.check_peer(request.peer)?;
+        self.check_peer(port, request.peer)?;
         Self::check_inject(request.complete, length)?;
         if length != request.remote.length {
             return Err(PostError::Invalid { text: "local and remote memory differ in length" });
@@ -43,11 +56,8 @@ impl Messenger {
     }
 
     /// Writes to a peer's memory. It completes when the data is there.
-    ///
-    /// # Errors
-    /// [`PostError`].
-    pub fn write(&mut self, request: &AccessRequest) -> Result<(), PostError> {
-        let (id, mut header) = self.begin_access(Role::Write, request)?;
+    pub(crate) fn write(&mut self, port: PortNumber, request: &AccessRequest) -> Result<(), PostError> {
+        let (id, mut header) = self.begin_access(port, Role::Write, request)?;
         let length = request.data.length();
         let payload = if length <= MAX_EAGER {
             if let Some(operation) = self.operations.get_mut(id) {
@@ -64,11 +74,8 @@ impl Messenger {
     }
 
     /// Reads a peer's memory.
-    ///
-    /// # Errors
-    /// [`PostError`].
-    pub fn read(&mut self, request: &AccessRequest) -> Result<(), PostError> {
-        let (id, mut header) = self.begin_access(Role::Read, request)?;
+    pub(crate) fn read(&mut self, port: PortNumber, request: &AccessRequest) -> Result<(), PostError> {
+        let (id, mut header) = self.begin_access(port, Role::Read, request)?;
         if request.data.length() <= MAX_EAGER {
             header.kind = Kind::Read;
             self.submit(request.peer, QueuedRecord { header, payload: Payload::None, operation: None });
@@ -84,11 +91,8 @@ impl Messenger {
     }
 
     /// Executes an atomic operation on a peer's memory.
-    ///
-    /// # Errors
-    /// [`PostError`].
-    pub fn atomic(&mut self, request: &AtomicRequest) -> Result<(), PostError> {
-        self.check_peer(request.peer)?;
+    pub(crate) fn atomic(&mut self, port: PortNumber, request: &AtomicRequest) -> Result<(), PostError> {
+        self.check_peer(port, request.peer)?;
         let length = request.remote.length;
         let suits = |ranges: &HostRanges| ranges.length() == 0 || ranges.length() == length;
         if !suits(&request.operand) || !suits(&request.compare) || !suits(&request.fetch) {
@@ -122,8 +126,9 @@ impl Messenger {
         let mut operands = self.buffer(operands);
         let split = usize::try_from(request.operand.length()).unwrap_or(0);
         if let Some((first, second)) = operands.split_at_mut_checked(split) {
-            self.copy_out(&request.operand, first);
-            self.copy_out(&request.compare, second);
+            let memory = &*self.ports[port].options.memory;
+            copy_out(memory, &request.operand, first);
+            copy_out(memory, &request.compare, second);
         }
         self.submit(
             request.peer,
@@ -133,26 +138,15 @@ impl Messenger {
         Ok(())
     }
 
-    /// Copies the application's memory to `to`.
-    fn copy_out(&self, from: &HostRanges, to: &mut [u8]) {
-        from.parts(0, from.length(), |address, position, part| {
-            let (start, end) =
-                (usize::try_from(position).unwrap_or(0), usize::try_from(position + part).unwrap_or(0));
-            if let Some(place) = to.get_mut(start..end) {
-                self.memory.read(address, SharedSlice::from_mut(place));
-            }
-        });
-    }
-
     /// Executes a peer's write whose data is in the record.
     pub(super) fn write_arrived(&mut self, id: PeerId, header: &Header, data: SharedSlice<'_>) {
         let local = Local::Region { key: header.tag, address: header.address };
-        if !self.scatter_local(&local, 0, data) {
+        if !self.scatter_local(id, &local, 0, data) {
             self.ring(id, Doorbell::Refused(header.operation));
             return;
         }
         self.ring(id, Doorbell::Done(header.operation));
-        if header.immediate.is_some() || self.reports_access {
+        if header.immediate.is_some() || self.port_of(id).options.reports_access {
             self.report_access(id, header, Role::Absorb);
         }
     }
@@ -168,7 +162,8 @@ impl Messenger {
     /// Grants landing slots for a peer's large write.
     pub(super) fn large_write_arrived(&mut self, id: PeerId, header: &Header) {
         let local = Local::Region { key: header.tag, address: header.address };
-        if self.regions.with(header.tag, header.address, header.length, WRITE, |_| ()).is_none() {
+        let regions = &self.port_of(id).options.regions;
+        if regions.with(header.tag, header.address, header.length, WRITE, |_| ()).is_none() {
             self.ring(id, Doorbell::Refused(header.operation));
             return;
         }
@@ -198,15 +193,17 @@ impl Messenger {
             return;
         }
         let mut bytes = self.buffer(header.length);
-        let copied = self.regions.with(header.tag, header.address, header.length, READ, |host| {
-            self.memory.read(host, SharedSlice::from_mut(&mut bytes));
+        let PortOptions { memory, regions, reports_access, .. } = &self.port_of(id).options;
+        let reports_access = *reports_access;
+        let copied = regions.with(header.tag, header.address, header.length, READ, |host| {
+            memory.read(host, SharedSlice::from_mut(&mut bytes));
         });
         if copied.is_none() {
             self.ring(id, Doorbell::Refused(header.operation));
             return;
         }
         self.answer(id, header.operation, bytes);
-        if self.reports_access {
+        if reports_access {
             self.report_access(id, header, Role::Serve);
         }
     }
@@ -220,7 +217,8 @@ impl Messenger {
     /// Executes a peer's large read. The peer has granted landing slots for it.
     pub(super) fn large_read_arrived(&mut self, id: PeerId, header: &Header) {
         let local = Local::Region { key: header.tag, address: header.address };
-        let permitted = self.regions.with(header.tag, header.address, header.length, READ, |_| ()).is_some();
+        let regions = &self.port_of(id).options.regions;
+        let permitted = regions.with(header.tag, header.address, header.length, READ, |_| ()).is_some();
         let mut operation = Operation::new(Role::Serve, id, Token::default(), local, header.length);
         operation.peer_operation = header.operation;
         let grants = (1..=MAX_GRANT).contains(&usize::from(header.grant.count)) && header.length > 0;
@@ -240,7 +238,7 @@ impl Messenger {
             return;
         }
         let local = operation.local;
-        self.scatter_local(&local, 0, data);
+        self.scatter_local(id, &local, 0, data);
         self.finish(number, Ok(()));
     }
 
@@ -261,8 +259,10 @@ impl Messenger {
         let mut fetched = self.buffer(if fetches { header.length } else { 0 });
         let (operand, compare) = operands.split_at_checked(split).unwrap_or_default();
         let [operation, datatype] = header.atomic;
-        let done = self.regions.with(header.tag, header.address, header.length, BOTH, |host| {
-            self.atomics.apply(AtomicCall {
+        let PortOptions { atomics, regions, reports_access, .. } = &self.port_of(id).options;
+        let reports_access = *reports_access;
+        let done = regions.with(header.tag, header.address, header.length, BOTH, |host| {
+            atomics.apply(AtomicCall {
                 operation,
                 datatype,
                 address: host,
@@ -273,7 +273,7 @@ impl Messenger {
             })
         });
         self.scratch = operands;
-        if done == Some(true) && self.reports_access {
+        if done == Some(true) && reports_access {
             self.report_access(id, header, if fetches { Role::Serve } else { Role::Absorb });
         }
         match done {

@@ -3,7 +3,7 @@
 //! Only memory of this side's requests is mapped, until the operation ends: the application keeps it valid until the completion. Therefore an
 //! operation ends only when no DMA transfer uses its memory any more.
 
-use super::Messenger;
+use super::CardMessenger;
 use crate::completion::Failure;
 use crate::operation::{Local, Operation, OperationId, Registered, Role};
 use fpga_driver::DmaAccess;
@@ -15,12 +15,13 @@ const PAGE_BYTES: u64 = 4096;
 /// Operations that have ended, whose memory the card still uses.
 pub(super) type Closing = VecDeque<(Operation, Result<(), Failure>)>;
 
-impl Messenger {
+impl CardMessenger {
     /// Maps the memory of an operation for the card if it is one range of at least `direct` bytes. Otherwise, or if mapping fails, the data is
     /// copied.
     pub(super) fn register_memory(&mut self, id: OperationId) {
         let Some(min_length) = self.side.direct else { return };
         let Some(operation) = self.operations.get(id) else { return };
+        let peer = operation.peer;
         let Local::Host(ranges) = operation.local else { return };
         let is_source = match operation.role {
             Role::Send | Role::Write => true,
@@ -38,7 +39,7 @@ impl Messenger {
         else {
             return;
         };
-        let Some(memory) = self.memory.lend(first, end - first) else { return };
+        let Some(memory) = self.port_of(peer).options.memory.lend(first, end - first) else { return };
         let access = if is_source { DmaAccess::ReadByDevice } else { DmaAccess::WriteByDevice };
         let Ok(area) = self.side.card.map_memory(memory, access) else {
             // Most likely the limit of locked memory is reached, which does not change.

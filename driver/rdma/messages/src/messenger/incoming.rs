@@ -1,6 +1,6 @@
 //! Arrivals: doorbells, records and parts of large data.
 
-use super::Messenger;
+use super::CardMessenger;
 use super::outgoing::slice;
 use crate::address::PeerId;
 use crate::completion::Failure;
@@ -16,27 +16,27 @@ const MAX_HELD: usize = 4096;
 /// Maximum number of copies that wait while a hello is accepted.
 const MAX_WAITING_HELLOS: usize = 1024;
 
-impl Messenger {
+impl CardMessenger {
     /// Processes an arrival in card memory.
     pub(super) fn arrived(&mut self, notification: &Notification) {
         let Notification { node, incarnation, address, length, .. } = *notification;
         let Ok(length) = u32::try_from(length) else { return };
         match self.side.layout.arrival(address) {
             // Without space for its copy a hello is dropped: the peer repeats it.
-            Arrival::Hello
+            Arrival::Hello(port)
                 if u64::from(length) == HELLO_BYTES && self.inbound.waiting.len() < MAX_WAITING_HELLOS =>
             {
                 self.fetch(WaitingFetch {
                     from: address,
                     length,
-                    subject: Fetched::Hello { node, incarnation },
+                    subject: Fetched::Hello { port, node, incarnation },
                 });
             }
-            Arrival::Hello | Arrival::Unknown => {}
+            Arrival::Hello(_) | Arrival::Unknown => {}
             Arrival::Area(area, part) => {
-                let Some(id) = self.by_node.get(&node).copied() else { return };
+                let Some(id) = self.areas.owner(area) else { return };
                 // The card accepts writes to an area from its node alone.
-                if self.areas.get(area as usize) != Some(&id) {
+                if self.peers[id].node != node {
                     return;
                 }
                 let peer = &mut self.peers[id];
@@ -168,12 +168,12 @@ impl Messenger {
         match subject {
             Fetched::Chunk { slot, operation, part } => self.part_copied(slot, operation, part, bytes),
             Fetched::Direct { slot, operation, part } => self.part_arrived(slot, operation, part),
-            Fetched::Hello { node, incarnation } => {
+            Fetched::Hello { port, node, incarnation } => {
                 let mut hello = [0; HEADER];
                 if bytes.read(0, &mut hello).is_ok()
                     && let Some(hello) = Hello::decode(&hello, (node, incarnation))
                 {
-                    self.handle_hello(node, incarnation, &hello);
+                    self.handle_hello(port, node, incarnation, &hello);
                 }
             }
             Fetched::Record { peer: id, incarnation, offset } => {

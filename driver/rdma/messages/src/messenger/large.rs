@@ -3,12 +3,13 @@
 //! The slots are in the area of the sending side, so a peer can only overwrite its own data. Part `i` goes to slot `i` modulo the number of granted slots, once the receiving side has copied part `i` minus that number. A doorbell
 //! tells the sending side of each copied part.
 
-use super::Messenger;
+use super::CardMessenger;
 use crate::address::PeerId;
 use crate::completion::Failure;
 use crate::layout::{CHUNK, Doorbell};
 use crate::operation::{Local, Operation, OperationId, Role};
 use crate::peer::{Payload, QueuedRecord};
+use crate::port::PortOptions;
 use crate::region::RemoteAccess;
 use crate::wire::{Grant, Header, Kind};
 use fpga_driver::SharedSlice;
@@ -16,7 +17,7 @@ use fpga_driver::SharedSlice;
 /// Maximum number of landing slots of one operation.
 const MAX_SLOTS: u64 = 4;
 
-impl Messenger {
+impl CardMessenger {
     /// Sends the operation's request with a grant of landing slots. If none of the peer's slots is free, the request waits.
     pub(super) fn request_data(&mut self, id: OperationId) {
         let Some(peer) = self.operations.get(id).map(|operation| operation.peer) else { return };
@@ -167,8 +168,8 @@ impl Messenger {
         if operation.refused.is_some() {
             return;
         }
-        let local = operation.local;
-        if !self.scatter_local(&local, part * CHUNK, bytes) {
+        let (peer, local) = (operation.peer, operation.local);
+        if !self.scatter_local(peer, &local, part * CHUNK, bytes) {
             self.refuse(id);
             return;
         }
@@ -192,8 +193,15 @@ impl Messenger {
         }
     }
 
-    /// Copies a part to the operation's memory. Returns `false` if its region is gone.
-    pub(super) fn scatter_local(&self, local: &Local, offset: u64, bytes: SharedSlice<'_>) -> bool {
+    /// Copies a part to the memory of an operation with `peer`. Returns `false` if its region is gone.
+    pub(super) fn scatter_local(
+        &self,
+        peer: PeerId,
+        local: &Local,
+        offset: u64,
+        bytes: SharedSlice<'_>,
+    ) -> bool {
+        let PortOptions { memory, regions, .. } = &self.port_of(peer).options;
         let length = bytes.len() as u64;
         match local {
             Local::Host(ranges) => {
@@ -202,7 +210,7 @@ impl Messenger {
                     if let (Ok(start), Ok(part)) = (start, part)
                         && let Ok(source) = bytes.slice(start, part)
                     {
-                        self.memory.write(address, source);
+                        memory.write(address, source);
                     }
                 });
                 true
@@ -211,9 +219,7 @@ impl Messenger {
             Local::Region { key, address } => {
                 let access = RemoteAccess { read: false, write: true };
                 let address = address.wrapping_add(offset);
-                self.regions
-                    .with(*key, address, length, access, |host| self.memory.write(host, bytes))
-                    .is_some()
+                regions.with(*key, address, length, access, |host| memory.write(host, bytes)).is_some()
             }
         }
     }

@@ -1,24 +1,22 @@
 //! Messages and receives.
 
-use super::{Messenger, PostError};
+use super::{CardMessenger, PostError};
 use crate::address::PeerId;
 use crate::completion::{Completion, CompletionKind, Failure};
 use crate::layout::{Doorbell, MAX_EAGER, MAX_OPERATIONS};
 use crate::matching::{Matched, Posted, Unexpected};
 use crate::operation::{Local, Operation, Role};
 use crate::peer::{Payload, QueuedRecord, eager_units};
+use crate::port::PortNumber;
 use crate::request::{CompleteWhen, Peek, ReceiveRequest, SendRequest};
 use crate::wire::{Header, Kind};
 use fpga_driver::SharedSlice;
 
-impl Messenger {
-    /// Sends a message.
-    ///
-    /// # Errors
-    /// [`PostError`].
-    pub fn send(&mut self, request: &SendRequest) -> Result<(), PostError> {
+impl CardMessenger {
+    /// Sends a message of a port.
+    pub(crate) fn send(&mut self, port: PortNumber, request: &SendRequest) -> Result<(), PostError> {
         let length = request.data.length();
-        self.check_peer(request.peer)?;
+        self.check_peer(port, request.peer)?;
         Self::check_inject(request.complete, length)?;
         let mut operation =
             Operation::new(Role::Send, request.peer, request.token, Local::Host(request.data), length);
@@ -52,15 +50,12 @@ impl Messenger {
         }
     }
 
-    /// Posts a receive.
-    ///
-    /// # Errors
-    /// [`PostError`].
-    pub fn receive(&mut self, request: &ReceiveRequest) -> Result<(), PostError> {
-        self.check_receive(request)?;
-        let buffer = request.multi.map(|_| self.matching.buffers.insert());
+    /// Posts a receive of a port.
+    pub(crate) fn receive(&mut self, port: PortNumber, request: &ReceiveRequest) -> Result<(), PostError> {
+        self.check_receive(port, request)?;
+        let buffer = request.multi.map(|_| self.ports[port].matching.buffers.insert());
         let mut receive = Posted { request: *request, buffer };
-        while let Some(found) = self.matching.post(&mut receive) {
+        while let Some(found) = self.ports[port].matching.post(&mut receive) {
             self.deliver(found.message, &found.destination);
             if found.is_used_up {
                 break;
@@ -69,14 +64,14 @@ impl Messenger {
         Ok(())
     }
 
-    fn check_receive(&self, request: &ReceiveRequest) -> Result<(), PostError> {
+    fn check_receive(&self, port: PortNumber, request: &ReceiveRequest) -> Result<(), PostError> {
         if let Some(failure) = &self.failed {
             return Err(failure.clone().into());
         }
         if let Some(peer) = request.from {
             // A peer that has failed may have left messages.
-            match self.check_peer(peer) {
-                Err(PostError::Failed(_)) if self.matching.find(request).is_some() => {}
+            match self.check_peer(port, peer) {
+                Err(PostError::Failed(_)) if self.ports[port].matching.find(request).is_some() => {}
                 Err(PostError::Full) | Ok(()) => {}
                 Err(error) => return Err(error),
             }
@@ -89,27 +84,29 @@ impl Messenger {
         Ok(())
     }
 
-    /// Looks for a message that has arrived and that `request` matches. The completion has its length, tag and sender, or
-    /// [`NoMessage`](Failure::NoMessage).
-    ///
-    /// # Errors
-    /// [`PostError`].
-    pub fn peek(&mut self, request: &ReceiveRequest, what: Peek) -> Result<(), PostError> {
-        self.check_receive(request)?;
-        let Some((peer, header)) = self.matching.find(request) else {
-            self.fail_receive(request, &Failure::NoMessage);
+    /// Looks for a message of a port that has arrived and that `request` matches.
+    pub(crate) fn peek(
+        &mut self,
+        port: PortNumber,
+        request: &ReceiveRequest,
+        what: Peek,
+    ) -> Result<(), PostError> {
+        self.check_receive(port, request)?;
+        let matching = &mut self.ports[port].matching;
+        let Some((peer, header)) = matching.find(request) else {
+            self.fail_receive(port, request, &Failure::NoMessage);
             return Ok(());
         };
         match what {
             Peek::Look => {}
-            Peek::Claim => self.matching.claim(request),
+            Peek::Claim => matching.claim(request),
             Peek::Discard => {
-                if let Some(message) = self.matching.take(request) {
+                if let Some(message) = matching.take(request) {
                     self.discard(message);
                 }
             }
         }
-        self.completions.push_back(Completion {
+        self.ports[port].completions.push_back(Completion {
             token: request.token,
             kind: CompletionKind::Receive,
             is_tagged: header.is_tagged,
@@ -127,18 +124,20 @@ impl Messenger {
     }
 
     /// Receives the message that [`peek`](Self::peek) has claimed with the same context, or drops it.
-    ///
-    /// # Errors
-    /// [`PostError`].
-    pub fn receive_claimed(&mut self, request: &ReceiveRequest, discard: bool) -> Result<(), PostError> {
-        self.check_receive(request)?;
-        let claimed = self.matching.take_claimed(request.tag.is_some(), request.token.context);
+    pub(crate) fn receive_claimed(
+        &mut self,
+        port: PortNumber,
+        request: &ReceiveRequest,
+        discard: bool,
+    ) -> Result<(), PostError> {
+        self.check_receive(port, request)?;
+        let claimed = self.ports[port].matching.take_claimed(request.tag.is_some(), request.token.context);
         let message =
             claimed.ok_or(PostError::Invalid { text: "no message was claimed with this context" })?;
         if discard {
             let (tag, is_tagged) = (message.header.tag, message.header.is_tagged);
             self.discard(message);
-            self.completions.push_back(Completion {
+            self.ports[port].completions.push_back(Completion {
                 token: request.token,
                 kind: CompletionKind::Receive,
                 is_tagged,
@@ -159,10 +158,10 @@ impl Messenger {
         Ok(())
     }
 
-    /// Cancels a posted receive. Returns whether there was one; its completion is [`Cancelled`](Failure::Cancelled).
-    pub fn cancel(&mut self, context: u64) -> bool {
-        let Some(posted) = self.matching.cancel(context) else { return false };
-        self.fail_posted(&posted, &Failure::Cancelled);
+    /// Cancels a posted receive of a port.
+    pub(crate) fn cancel(&mut self, port: PortNumber, context: u64) -> bool {
+        let Some(posted) = self.ports[port].matching.cancel(context) else { return false };
+        self.fail_posted(port, &posted, &Failure::Cancelled);
         true
     }
 
@@ -175,7 +174,7 @@ impl Messenger {
         } else {
             self.take_message(peer, &header, matched, SharedSlice::from_mut(&mut message.data));
         }
-        self.matching.recycle(message.data);
+        self.port_of_mut(peer).matching.recycle(message.data);
     }
 
     /// Drops a message, and completes the operation of its sender.
@@ -189,7 +188,7 @@ impl Messenger {
         if message.header.wants_done {
             self.ring(message.peer, Doorbell::Done(message.header.operation));
         }
-        self.matching.recycle(message.data);
+        self.port_of_mut(message.peer).matching.recycle(message.data);
     }
 
     /// Copies a message to the buffer of its receive.
@@ -197,7 +196,7 @@ impl Messenger {
         let taken = (data.len() as u64).min(matched.data.length());
         let part = usize::try_from(taken).ok().and_then(|taken| data.slice(0, taken).ok());
         if let Some(part) = part {
-            self.scatter_local(&Local::Host(matched.data), 0, part);
+            self.scatter_local(peer, &Local::Host(matched.data), 0, part);
         }
         if header.wants_done {
             self.ring(peer, Doorbell::Done(header.operation));
@@ -221,19 +220,19 @@ impl Messenger {
     /// Processes a message.
     pub(super) fn message(&mut self, peer: PeerId, header: &Header, data: SharedSlice<'_>) {
         let units = eager_units(header.length);
-        let limit = self.eager_limit;
+        let limit = self.port_of(peer).options.eager_limit;
         if !self.peers[peer].note_eager(units, limit) {
             self.fail_peer(peer);
             return;
         }
-        match self.matching.arrived(peer, header) {
+        match self.port_of_mut(peer).matching.arrived(peer, header) {
             Some(matched) => {
                 self.free_eager(peer, units);
                 self.take_message(peer, header, &matched, data);
             }
             None => {
                 let session = self.peers[peer].ended;
-                self.matching.keep(peer, session, *header, data.len(), |into| {
+                self.port_of_mut(peer).matching.keep(peer, session, *header, data.len(), |into| {
                     let _ = data.read(0, into);
                 });
             }
@@ -242,7 +241,7 @@ impl Messenger {
 
     /// Returns the credit of a message that has matched a receive, or was dropped.
     fn free_eager(&mut self, peer: PeerId, units: u32) {
-        let limit = self.eager_limit;
+        let limit = self.port_of(peer).options.eager_limit;
         if let Some(units) = self.peers[peer].free_eager(units, limit) {
             self.ring(peer, Doorbell::Eager(units));
         }
@@ -263,7 +262,7 @@ impl Messenger {
 
     /// Processes the announcement of a large message.
     pub(super) fn large_message(&mut self, peer: PeerId, header: &Header) {
-        if let Some(matched) = self.matching.arrived(peer, header) {
+        if let Some(matched) = self.port_of_mut(peer).matching.arrived(peer, header) {
             self.accept(peer, header, &matched);
             return;
         }
@@ -275,7 +274,7 @@ impl Messenger {
         }
         state.announced += 1;
         let session = state.ended;
-        self.matching.keep(peer, session, *header, 0, |_| {});
+        self.port_of_mut(peer).matching.keep(peer, session, *header, 0, |_| {});
     }
 
     /// Requests the data of a large message.

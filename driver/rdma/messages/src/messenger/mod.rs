@@ -1,4 +1,4 @@
-//! The messenger: its state, and the requests of the application.
+//! The messages of one card: their state, and what all ports of the card share.
 //!
 //! | Module | |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | `messages` | messages and receives |
 //! | `access` | writes, reads and atomic operations |
 //! | `large` | data in parts: landing slots |
+//! | `ports` | addresses of ports, opening and closing them |
 //! | `direct` | ends of operations, and direct access to their memory |
 
 mod access;
@@ -16,29 +17,30 @@ mod incoming;
 mod large;
 mod messages;
 mod outgoing;
+mod ports;
 mod session;
 
 use crate::address::{Address, PeerId};
+use crate::areas::Areas;
 use crate::card::CardSide;
 use crate::completion::{Completion, CompletionKind, Failure};
-use crate::error::{MessengerError, card_error};
+use crate::error::MessengerError;
 use crate::inbound::Inbound;
-use crate::layout::{EAGER_UNIT, HELLO_KEY, MAX_EAGER};
-use crate::matching::{Matched, Matching};
+use crate::layout::{Layout, MAX_EAGER};
+use crate::matching::Matched;
 use crate::operation::{Local, Operation, OperationId, Operations, Role};
 use crate::options::MessengerOptions;
-use crate::peer::{Peer, Peers, Session};
-use crate::region::Regions;
-use crate::request::{AtomicUnit, CompleteWhen, HostMemory};
+use crate::peer::{Peer, PeerName, Peers, Session};
+use crate::port::{Port, PortNumber, Ports};
+use crate::request::CompleteWhen;
 use crate::staging::Staging;
 use crate::wire::Header;
-use fpga_driver::NodeId;
+use fpga_driver::CardAddr;
 use fpga_rdma::SendTicket;
+#[cfg(feature = "sim")]
+use fpga_sim::link::LinkEvents;
 use outgoing::{InFlight, Loading};
 use std::collections::{HashMap, VecDeque};
-#[cfg(feature = "sim")]
-use std::os::fd::AsFd as _;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,22 +85,18 @@ pub enum PostError {
     Failed(#[from] Failure),
 }
 
-/// Endpoint for messages with tags and for access to registered host memory. It owns its card.
-///
-/// It starts no thread: [`progress`](Self::progress) advances all operations, including those that peers request.
-pub struct Messenger {
-    memory: Arc<dyn HostMemory>,
-    atomics: Arc<dyn AtomicUnit>,
-    regions: Arc<Regions>,
+/// All ports of a card, and their sessions with peers.
+pub(crate) struct CardMessenger {
     side: CardSide,
     staging: Staging,
     loading: VecDeque<Loading>,
     in_flight: HashMap<SendTicket, InFlight>,
     inbound: Inbound,
     peers: Peers,
-    by_node: HashMap<NodeId, PeerId>,
-    /// Peers that own the areas of this side, by area.
-    areas: Vec<PeerId>,
+    by_name: HashMap<PeerName, PeerId>,
+    /// Ports of the application.
+    ports: Ports,
+    areas: Areas,
     /// Whether the card had no memory window for a peer, and none was closed since.
     has_no_window: bool,
     /// Peers for which records or doorbells wait.
@@ -106,16 +104,11 @@ pub struct Messenger {
     operations: Operations,
     /// Operations with parts to send.
     sending_parts: VecDeque<OperationId>,
-    matching: Matching,
     /// Large messages that have matched while all operations were in use.
     postponed: VecDeque<(PeerId, Header, Matched)>,
     closing: direct::Closing,
-    completions: VecDeque<Completion>,
     failed: Option<Failure>,
     give_up: Duration,
-    /// Credit of each peer for messages that match no receive, in units of [`EAGER_UNIT`].
-    eager_limit: u32,
-    reports_access: bool,
     now: Duration,
     /// Time of the last work.
     last_work: Duration,
@@ -134,10 +127,10 @@ pub struct Messenger {
     spare: Vec<Vec<u8>>,
 }
 
-impl core::fmt::Debug for Messenger {
+impl core::fmt::Debug for CardMessenger {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Messenger")
-            .field("address", &self.side.address)
+        f.debug_struct("CardMessenger")
+            .field("ports", &self.ports.count_open())
             .field("peers", &self.peers.len())
             .field("operations", &self.operations.len())
             .field("failed", &self.failed)
@@ -145,47 +138,31 @@ impl core::fmt::Debug for Messenger {
     }
 }
 
-impl Messenger {
-    /// Opens the card and its endpoint. `regions` may be shared with other messengers.
-    ///
-    /// # Errors
-    /// [`MessengerError`].
-    pub fn open(
-        options: &MessengerOptions,
-        memory: Arc<dyn HostMemory>,
-        atomics: Arc<dyn AtomicUnit>,
-        regions: Arc<Regions>,
-    ) -> Result<Self, MessengerError> {
-        let mut side = CardSide::open(options)?;
-        let hello = side.layout.hello();
-        side.endpoint.open_region_with_key(NodeId::ANY, hello, HELLO_KEY).map_err(card_error)?;
+impl CardMessenger {
+    /// Opens the card and its endpoint. It has no port yet.
+    pub(crate) fn open(options: &MessengerOptions) -> Result<Self, MessengerError> {
+        let side = CardSide::open(options)?;
         let now = side.endpoint.now();
         let random =
             u64::from(side.endpoint.node().get()) << 32 | u64::from(side.endpoint.incarnation().get()) | 1;
         Ok(Self {
-            memory,
-            atomics,
-            regions,
             side,
             staging: Staging::new(),
             loading: VecDeque::new(),
             in_flight: HashMap::new(),
             inbound: Inbound::default(),
             peers: Peers::default(),
-            by_node: HashMap::new(),
-            areas: Vec::new(),
+            by_name: HashMap::new(),
+            ports: Ports::default(),
+            areas: Areas::default(),
             has_no_window: false,
             peers_to_flush: VecDeque::new(),
             operations: Operations::default(),
             sending_parts: VecDeque::new(),
-            matching: Matching::default(),
             postponed: VecDeque::new(),
             closing: VecDeque::new(),
-            completions: VecDeque::new(),
             failed: None,
             give_up: options.give_up,
-            eager_limit: u32::try_from(options.unexpected / EAGER_UNIT).unwrap_or(u32::MAX),
-            reports_access: options.reports_access,
             now,
             last_work: now,
             next_tick: now,
@@ -199,26 +176,30 @@ impl Messenger {
         })
     }
 
-    /// Returns the address of this messenger.
-    #[must_use]
-    pub const fn address(&self) -> Address {
-        self.side.address
+    /// Whether the card is a view of a shared one, or a simulated one: each port has such a card of its own.
+    pub(crate) const fn is_view(&self) -> bool {
+        self.side.is_view
     }
 
-    /// Adds a peer. A peer that was added before keeps its number.
-    ///
-    /// # Errors
-    /// [`MessengerError::NoRoute`], [`MessengerError::SameNode`].
-    pub fn add_peer(&mut self, address: Address) -> Result<PeerId, MessengerError> {
-        let own = self.side.address;
-        let id = self.peer_of(address.node());
+    /// Returns the descriptor of a simulated card, which becomes readable when something may have arrived.
+    #[cfg(feature = "sim")]
+    pub(crate) fn take_events(&mut self) -> Option<LinkEvents> {
+        self.side.linked.as_mut().and_then(|linked| linked.events.take())
+    }
+
+    /// Adds a peer of a port. A peer that was added before keeps its number.
+    pub(crate) fn add_peer(&mut self, port: PortNumber, address: Address) -> Result<PeerId, MessengerError> {
+        let own = self.address(port);
+        let no_route = MessengerError::NoRoute { address, own };
+        let Some(slots) = self.slots_of(address) else { return Err(no_route) };
+        let id = self.peer_of(PeerName { port, node: address.node(), slots });
         match self.peers[id].address {
             Some(known) if known == address => return Ok(id),
             Some(other) => return Err(MessengerError::SameNode { address, other }),
             None => {}
         }
         if !self.locate(address) {
-            return Err(MessengerError::NoRoute { address, own });
+            return Err(no_route);
         }
         let peer = &mut self.peers[id];
         peer.address = Some(address);
@@ -226,8 +207,20 @@ impl Messenger {
         Ok(id)
     }
 
+    /// Returns the address of the hello slots of a peer.
+    fn slots_of(&self, address: Address) -> Option<CardAddr> {
+        match address {
+            Address::Node(_) => Layout::hello_of(CardAddr::new(0)),
+            Address::NodeAt(_, slots) => Layout::hello_of(slots),
+            // A view of a shared card: the owner resolves link addresses.
+            Address::Link(_) if self.side.is_view => Layout::hello_of(CardAddr::new(0)),
+            // The peer's card has the same layout as this one.
+            Address::Link(_) => Some(self.side.layout.hello(PortNumber(0)).start),
+        }
+    }
+
     fn locate(&self, address: Address) -> bool {
-        match (address, self.side.address) {
+        match (address, self.address(PortNumber(0))) {
             (Address::Node(_) | Address::NodeAt(..), Address::Node(_) | Address::NodeAt(..)) => true,
             // The owner finds the link by the node id.
             (Address::Link(_), Address::Node(_) | Address::NodeAt(..)) => self.side.is_view,
@@ -246,24 +239,34 @@ impl Messenger {
         }
     }
 
-    /// Returns the address of a peer; `None` for a peer that was not added, but whose messages have arrived.
-    #[must_use]
-    pub fn peer(&self, peer: PeerId) -> Option<Address> {
-        self.peers.get(peer)?.address
+    /// Returns the address of a peer of a port; `None` for a peer that was not added, but whose messages have arrived.
+    pub(crate) fn peer(&self, port: PortNumber, peer: PeerId) -> Option<Address> {
+        self.peers.get(peer).filter(|peer| peer.port == port)?.address
     }
 
-    /// Returns the peer with a node id, and adds it if there is none.
-    fn peer_of(&mut self, node: NodeId) -> PeerId {
-        if let Some(id) = self.by_node.get(&node) {
+    /// Returns the peer with a name, and adds it if there is none.
+    fn peer_of(&mut self, name: PeerName) -> PeerId {
+        if let Some(id) = self.by_name.get(&name) {
             return *id;
         }
-        let id = self.peers.add(node);
-        self.by_node.insert(node, id);
+        let id = self.peers.add(name);
+        self.by_name.insert(name, id);
         id
     }
 
+    /// Returns the port of a peer.
+    #[inline]
+    fn port_of(&self, peer: PeerId) -> &Port {
+        &self.ports[self.peers[peer].port]
+    }
+
+    #[inline]
+    fn port_of_mut(&mut self, peer: PeerId) -> &mut Port {
+        &mut self.ports[self.peers[peer].port]
+    }
+
     /// Advances all operations. Returns the amount of work done.
-    pub fn progress(&mut self) -> usize {
+    pub(crate) fn progress(&mut self) -> usize {
         if self.failed.is_some() {
             return 0;
         }
@@ -316,46 +319,51 @@ impl Messenger {
     }
 
     /// Returns the failure of this side's card, after which nothing progresses.
-    #[must_use]
-    pub const fn failure(&self) -> Option<&Failure> {
+    pub(crate) const fn failure(&self) -> Option<&Failure> {
         self.failed.as_ref()
     }
 
-    /// Returns the numbers of packets that the card has sent and received, by its own counters, modulo 2^32; `None` if they cannot be read.
-    #[must_use]
-    pub fn packets(&self) -> Option<(u32, u32)> {
+    /// Returns the numbers of packets that the card has sent and received.
+    pub(crate) fn packets(&self) -> Option<(u32, u32)> {
         self.side.endpoint.packets().ok()
     }
 
-    /// Returns the number of bytes that a linked simulated card has copied so far, between host memory, card memory, windows, frames and the link;
-    /// `None` for other cards. The messenger's own copies are those of [`HostMemory`].
-    #[must_use]
-    pub fn copied_bytes(&self) -> Option<u64> {
+    /// Returns the number of bytes that a linked simulated card has copied so far; `None` for other cards.
+    pub(crate) fn copied_bytes(&self) -> Option<u64> {
         self.side.copied_bytes()
     }
 
-    /// Returns the number of messages that have arrived and match no receive, and the bytes of those that are kept with their data. With the 256 bytes
-    /// that each of these counts besides its data, the bytes of one peer do not exceed [`MessengerOptions::unexpected`].
-    #[must_use]
-    pub fn unexpected(&self) -> (usize, u64) {
-        self.matching.unexpected()
+    /// Returns the number of a port's messages that match no receive, and the bytes of their kept data.
+    pub(crate) fn unexpected(&self, port: PortNumber) -> (usize, u64) {
+        self.ports[port].matching.unexpected()
     }
 
-    /// Returns the oldest completion that has not been taken.
-    #[must_use]
-    pub fn next_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
+    /// Returns the oldest completion of a port that has not been taken.
+    pub(crate) fn next_completion(&mut self, port: PortNumber) -> Option<Completion> {
+        self.ports[port].completions.pop_front()
     }
 
-    /// Returns the number of operations that have not completed, apart from receives of messages that have not arrived.
-    #[must_use]
-    pub fn in_progress(&self) -> usize {
-        self.operations.len() + self.closing.len()
+    fn is_of(&self, port: PortNumber, peer: PeerId) -> bool {
+        self.peers[peer].port == port
     }
 
-    /// Whether no operation is in progress and nothing is queued for peers. An idle messenger can be dropped without loss of data.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
+    /// Returns the number of a port's operations that have not completed.
+    pub(crate) fn in_progress(&self, port: PortNumber) -> usize {
+        self.operations.peers().filter(|peer| self.is_of(port, *peer)).count()
+            + self.closing.iter().filter(|(operation, _)| self.is_of(port, operation.peer)).count()
+    }
+
+    /// Whether no operation of a port is in progress and nothing is queued for its peers.
+    pub(crate) fn is_port_idle(&self, port: PortNumber) -> bool {
+        self.is_idle()
+            || self.in_progress(port) == 0
+                && !self.loading.iter().any(|loading| self.is_of(port, loading.peer()))
+                && !self.in_flight.values().any(|transfer| self.is_of(port, transfer.peer()))
+                && !self.peers_to_flush.iter().any(|peer| self.is_of(port, *peer))
+    }
+
+    /// Whether no operation is in progress and nothing is queued for peers.
+    fn is_idle(&self) -> bool {
         self.operations.len() == 0
             && self.closing.is_empty()
             && self.loading.is_empty()
@@ -363,10 +371,9 @@ impl Messenger {
             && self.peers_to_flush.is_empty()
     }
 
-    /// Advances all operations, and returns the time that the caller may sleep before the next [`progress`](Self::progress), unless
-    /// [`events`](Self::events) is readable earlier. Returns zero if there is work, or a completion.
-    pub fn prepare_to_sleep(&mut self) -> Duration {
-        if self.progress() > 0 || !self.completions.is_empty() {
+    /// Advances all operations, and returns the time that the caller may sleep. Returns zero if there is work, or a completion of the port.
+    pub(crate) fn prepare_to_sleep(&mut self, port: PortNumber) -> Duration {
+        if self.progress() > 0 || !self.ports[port].completions.is_empty() {
             return Duration::ZERO;
         }
         #[cfg(feature = "sim")]
@@ -378,23 +385,13 @@ impl Messenger {
         BUSY_SLEEP
     }
 
-    /// Returns a descriptor that becomes readable when something may have arrived after [`prepare_to_sleep`](Self::prepare_to_sleep); `None`:
-    /// the caller sleeps for the returned time.
-    #[must_use]
-    pub fn events(&self) -> Option<BorrowedFd<'_>> {
-        #[cfg(feature = "sim")]
-        if let Some(linked) = &self.side.linked {
-            return Some(linked.events.as_fd());
-        }
-        None
-    }
-
     /// Checks that requests to a peer are accepted.
-    fn check_peer(&self, id: PeerId) -> Result<(), PostError> {
+    fn check_peer(&self, port: PortNumber, id: PeerId) -> Result<(), PostError> {
         if let Some(failure) = &self.failed {
             return Err(failure.clone().into());
         }
-        let is_known = |peer: &&Peer| peer.address.is_some() || peer.incarnation.is_some();
+        let is_known =
+            |peer: &&Peer| peer.port == port && (peer.address.is_some() || peer.incarnation.is_some());
         let peer = self.peers.get(id).filter(is_known);
         let peer = peer.ok_or(PostError::UnknownPeer { peer: id })?;
         if let Session::Failed { since } = peer.session
@@ -420,16 +417,18 @@ impl Messenger {
     }
 
     fn report(&mut self, operation: &Operation, result: Result<(), Failure>) {
+        let port = self.peers[operation.peer].port;
+        let reports_access = self.ports[port].options.reports_access;
         let kind = match operation.role {
             Role::Send => CompletionKind::Send,
             Role::Write => CompletionKind::Write,
             Role::Read => CompletionKind::Read,
             Role::Atomic => CompletionKind::Atomic,
             Role::Receive => CompletionKind::Receive,
-            Role::Absorb if result.is_ok() && (self.reports_access || operation.immediate.is_some()) => {
+            Role::Absorb if result.is_ok() && (reports_access || operation.immediate.is_some()) => {
                 CompletionKind::RemoteWrite
             }
-            Role::Serve if result.is_ok() && self.reports_access => CompletionKind::RemoteRead,
+            Role::Serve if result.is_ok() && reports_access => CompletionKind::RemoteRead,
             Role::Absorb | Role::Serve => return,
         };
         if operation.complete == CompleteWhen::Injected
@@ -450,8 +449,9 @@ impl Messenger {
             Local::Kept => (0, None),
         };
         let source = is_arrival.then_some(operation.peer);
-        let ended = operation.buffer.map(|buffer| self.matching.buffers.ended(buffer)).unwrap_or_default();
-        self.completions.push_back(Completion {
+        let ended = operation.buffer.map(|buffer| self.ports[port].matching.buffers.ended(buffer));
+        let ended = ended.unwrap_or_default();
+        self.ports[port].completions.push_back(Completion {
             token: operation.token,
             kind,
             is_tagged: operation.is_tagged,
@@ -466,7 +466,7 @@ impl Messenger {
             result,
         });
         if let Some((request, failure)) = ended.failed {
-            self.fail_receive(&request, &failure);
+            self.fail_receive(port, &request, &failure);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Outgoing data: records, parts of large data, doorbells and hellos.
 
-use super::Messenger;
+use super::CardMessenger;
 use crate::address::PeerId;
 use crate::card::TRANSFERS;
 use crate::layout::{CHUNK, Doorbell, MAX_OPERATIONS, RING, UNIT};
 use crate::operation::{Local, OperationId, Role};
 use crate::peer::{Payload, QueuedRecord, eager_units};
+use crate::port::PortOptions;
 use crate::region::RemoteAccess;
 use crate::request::{CompleteWhen, HostMemory, HostRanges};
 use crate::staging::StagingSlot;
@@ -57,6 +58,18 @@ pub(super) struct InFlight {
     purpose: Purpose,
 }
 
+impl Loading {
+    pub(super) const fn peer(&self) -> PeerId {
+        self.peer
+    }
+}
+
+impl InFlight {
+    pub(super) const fn peer(&self) -> PeerId {
+        self.peer
+    }
+}
+
 /// Copies bytes of the application's memory to consecutive bytes of `to`, from `at` on.
 fn gather(memory: &dyn HostMemory, from: &HostRanges, skip: u64, length: u64, to: &SharedMemory, at: u64) {
     from.parts(skip, length, |address, position, part| {
@@ -94,7 +107,7 @@ pub(super) fn slice(memory: &SharedMemory, at: u64, length: u64) -> Option<Share
     memory.view().slice(usize::try_from(at).ok()?, usize::try_from(length).ok()?).ok()
 }
 
-impl Messenger {
+impl CardMessenger {
     /// Sends a record, or queues it if the peer's ring or a resource of this side is full.
     pub(super) fn submit(&mut self, id: PeerId, record: QueuedRecord) {
         let mut record = record;
@@ -113,7 +126,8 @@ impl Messenger {
         });
         if is_injected && let Payload::Host(ranges) = &record.payload {
             let ranges = *ranges;
-            let bytes = copy(&*self.memory, &ranges, &mut self.spare);
+            let memory = &*self.ports[self.peers[id].port].options.memory;
+            let bytes = copy(memory, &ranges, &mut self.spare);
             record.payload = Payload::Bytes(bytes);
         }
         self.connect(id);
@@ -182,7 +196,9 @@ impl Messenger {
         let body = slot.offset + HEADER as u64;
         match &record.payload {
             Payload::None => {}
-            Payload::Host(ranges) => gather(&*self.memory, ranges, 0, payload, &self.side.staging, body),
+            Payload::Host(ranges) => {
+                gather(&*self.port_of(id).options.memory, ranges, 0, payload, &self.side.staging, body);
+            }
             Payload::Bytes(bytes) => self.stage(body, bytes),
         }
         self.recycle(&mut record.payload);
@@ -202,8 +218,8 @@ impl Messenger {
         match payload {
             Payload::Bytes(bytes) => (operation.local, operation.kept) = (Local::Kept, bytes),
             Payload::Host(ranges) if operation.complete == CompleteWhen::Injected => {
-                (operation.local, operation.kept) =
-                    (Local::Kept, copy(&*self.memory, &ranges, &mut self.spare));
+                let memory = &*self.ports[self.peers[operation.peer].port].options.memory;
+                (operation.local, operation.kept) = (Local::Kept, copy(memory, &ranges, &mut self.spare));
             }
             Payload::Host(_) | Payload::None => {}
         }
@@ -492,7 +508,7 @@ impl Messenger {
         let Some(remote) = self.peers[peer].open_remote() else { return false };
         let Some(slot) = self.staging.take(length) else { return false };
         let from = registered.and_then(|memory| memory.position(offset));
-        if from.is_none() && !self.gather_local(id, &local, offset, length, slot) {
+        if from.is_none() && !self.gather_local((id, peer), &local, offset, length, slot) {
             self.staging.release(slot);
             self.refuse(id);
             return false;
@@ -513,15 +529,16 @@ impl Messenger {
     /// Copies a part of the operation's data to a staging slot. Returns `false` if its region is gone.
     fn gather_local(
         &self,
-        id: OperationId,
+        (id, peer): (OperationId, PeerId),
         local: &Local,
         offset: u64,
         length: u64,
         slot: StagingSlot,
     ) -> bool {
+        let PortOptions { memory, regions, .. } = &self.port_of(peer).options;
         match local {
             Local::Host(ranges) => {
-                gather(&*self.memory, ranges, offset, length, &self.side.staging, slot.offset);
+                gather(&**memory, ranges, offset, length, &self.side.staging, slot.offset);
                 true
             }
             Local::Kept => {
@@ -532,9 +549,9 @@ impl Messenger {
             }
             Local::Region { key, address } => {
                 let access = RemoteAccess { read: true, write: false };
-                let copied = self.regions.with(*key, address.wrapping_add(offset), length, access, |host| {
+                let copied = regions.with(*key, address.wrapping_add(offset), length, access, |host| {
                     if let Some(place) = slice(&self.side.staging, slot.offset, length) {
-                        self.memory.read(host, place);
+                        memory.read(host, place);
                     }
                 });
                 copied.is_some()

@@ -1,17 +1,18 @@
 //! Sessions with peers: hello messages, keepalive, failures.
 
-use super::Messenger;
-use crate::address::{Address, PeerId};
+use super::CardMessenger;
+use crate::address::PeerId;
 use crate::completion::{Completion, CompletionKind, Failure};
 use crate::hello::Hello;
 use crate::layout::{
-    CHUNK, DOORBELL_BYTES, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_SLOTS, LANDING_OFFSET, Layout, MAX_RECORD,
-    RING, RING_OFFSET,
+    CHUNK, DOORBELL_BYTES, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_PAGE, HELLO_SLOTS, LANDING_OFFSET,
+    MAX_PORTS, MAX_RECORD, RING, RING_OFFSET,
 };
 use crate::matching::Posted;
-use crate::peer::{Remote, Session};
+use crate::peer::{PeerName, Remote, Session};
+use crate::port::PortNumber;
 use crate::request::ReceiveRequest;
-use fpga_driver::{CardAddr, CardRange, Incarnation, NodeId};
+use fpga_driver::{CardAddr, Incarnation, NodeId};
 use fpga_rdma::{EndpointError, RemoteRegion};
 #[cfg(feature = "sim")]
 use fpga_sim::link::Neighbours;
@@ -29,7 +30,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 #[cfg(feature = "sim")]
 const PRESENCE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-impl Messenger {
+impl CardMessenger {
     /// Begins a session, unless one is open or being opened.
     pub(super) fn connect(&mut self, id: PeerId) {
         let now = self.now;
@@ -67,22 +68,21 @@ impl Messenger {
     /// Sends a hello, which grants the peer its area. Returns `false` if it could not be sent now.
     fn grant_area(&mut self, id: PeerId, is_answer: bool) -> Result<bool, Failure> {
         let area = self.window_of(id)?;
-        let node = self.peers[id].node;
+        let (node, address) = (self.peers[id].node, self.peers[id].slots);
         let short = |number: u64| u32::try_from(number).unwrap_or(0);
         let hello = Hello {
             is_answer,
             address: area.address.get(),
             length: short(area.length),
             key: area.key,
-            slots: self.side.layout.hello().start.get(),
+            slots: self.side.layout.hello(self.peers[id].port).start.get(),
             ring: short(RING_OFFSET),
             landing: short(LANDING_OFFSET),
             ring_length: short(RING),
             chunk: short(CHUNK),
-            eager: self.eager_limit,
+            eager: self.port_of(id).options.eager_limit,
         };
-        let Some(target) = self.hello_slots(id) else { return Ok(false) };
-        let target = RemoteRegion { node, address: target.start, length: target.length, key: HELLO_KEY };
+        let target = RemoteRegion { node, address, length: HELLO_PAGE, key: HELLO_KEY };
         // A random slot: if two peers use one slot at the same time, one hello has no answer and is repeated.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -91,20 +91,10 @@ impl Messenger {
         Ok(self.send_hello(id, &hello.encode(sender), target, self.random % HELLO_SLOTS * HELLO_BYTES))
     }
 
-    /// Returns the range of a peer's hello slots.
-    fn hello_slots(&self, id: PeerId) -> Option<CardRange> {
-        let peer = &self.peers[id];
-        if let Some(remote) = &peer.remote {
-            return Some(remote.hello);
-        }
-        match peer.address {
-            Some(Address::Node(_)) => Layout::hello_of(CardAddr::new(0)),
-            Some(Address::NodeAt(_, memory)) => Layout::hello_of(memory),
-            // A view of a shared card: the owner resolves link addresses.
-            Some(Address::Link(_)) if self.side.is_view => Layout::hello_of(CardAddr::new(0)),
-            // The peer's card has the same layout as this one.
-            Some(Address::Link(_)) | None => Some(self.side.layout.hello()),
-        }
+    /// Whether a port has as many peers of a node as one card has ports: a further one would be a violation of the protocol.
+    fn has_all_ports(&self, port: PortNumber, node: NodeId) -> bool {
+        let ids = self.peers.ids().map(|id| &self.peers[id]);
+        ids.filter(|peer| peer.port == port && peer.node == node).count() >= usize::from(MAX_PORTS)
     }
 
     /// Returns the area that a peer may write in this session, with its key. Opens a memory window for it if there is none.
@@ -115,14 +105,15 @@ impl Messenger {
         let address = self.name(id);
         let too_many = |peers: usize| Failure::TooManyPeers { address, peers };
         let known = self.peers[id].area;
-        let number = known.or_else(|| u32::try_from(self.areas.len()).ok());
-        let range = number.and_then(|number| self.side.layout.area(number));
-        let (Some(number), Some(range)) = (number, range) else { return Err(too_many(self.areas.len())) };
+        let number = known.unwrap_or_else(|| self.areas.next(self.now));
+        let Some(range) = self.side.layout.area(number) else { return Err(too_many(self.areas.count())) };
         let window = self.side.endpoint.open_region(self.peers[id].node, range);
         self.has_no_window = window.is_err();
         let window = window.map_err(|error| match error.kind {
-            // One window is that of the hello slots.
-            EndpointError::RegionsFull { capacity } => too_many(capacity.saturating_sub(1)),
+            // Each port has a window for its hello slots.
+            EndpointError::RegionsFull { capacity } => {
+                too_many(capacity.saturating_sub(self.ports.count_open()))
+            }
             _ => Failure::Card { text: error.to_string().into() },
         })?;
         let remote = window.remote;
@@ -130,24 +121,31 @@ impl Messenger {
         peer.window = Some(window);
         if known.is_none() {
             peer.area = Some(number);
-            self.areas.push(id);
+            self.areas.assign(number, id);
         }
         Ok(remote)
     }
 
     /// Processes a hello.
-    pub(super) fn handle_hello(&mut self, node: NodeId, incarnation: Incarnation, hello: &Hello) {
+    pub(super) fn handle_hello(
+        &mut self,
+        port: PortNumber,
+        node: NodeId,
+        incarnation: Incarnation,
+        hello: &Hello,
+    ) {
         let has_doorbells = u64::from(hello.length) >= DOORBELL_BYTES;
         if u64::from(hello.chunk) != CHUNK || u64::from(hello.ring_length) < MAX_RECORD || !has_doorbells {
             return;
         }
         // Without a window or space for its area, a new node cannot be answered. It must not use memory either: anybody can send hellos.
-        let next_area = u32::try_from(self.areas.len()).unwrap_or(u32::MAX);
-        let has_space = !self.has_no_window && self.side.layout.area(next_area).is_some();
-        if !has_space && !self.by_node.contains_key(&node) {
+        let has_space = !self.has_no_window && self.side.layout.area(self.areas.next(self.now)).is_some();
+        let name = PeerName { port, node, slots: CardAddr::new(hello.slots) };
+        let is_new = !self.by_name.contains_key(&name);
+        if is_new && (!has_space || !self.ports[port].is_open() || self.has_all_ports(port, node)) {
             return;
         }
-        let id = self.peer_of(node);
+        let id = self.peer_of(name);
         let peer = &mut self.peers[id];
         if peer.incarnation.is_some_and(|known| known != incarnation) {
             let failure = Failure::Restarted { address: Arc::clone(&peer.name) };
@@ -169,7 +167,6 @@ impl Messenger {
             };
             peer.granted(Remote {
                 region,
-                hello: CardRange::new(CardAddr::new(hello.slots), HELLO_SLOTS * HELLO_BYTES),
                 ring: hello.ring.into(),
                 landing: hello.landing.into(),
                 ring_length: hello.ring_length.into(),
@@ -207,13 +204,13 @@ impl Messenger {
             self.next_source_check = self.now + KEEPALIVE_INTERVAL;
             // Posted receives expect messages from these peers: a session shows whether they exist.
             let mut sources = std::mem::take(&mut self.sources);
-            self.matching.sources(&mut sources);
+            self.ports.sources(&mut sources);
             for id in sources.drain(..) {
                 self.connect(id);
             }
             self.sources = sources;
         }
-        let is_receiving = self.matching.is_waiting();
+        let is_receiving = self.ports.is_receiving();
         let is_busy = self.operations.len() > 0;
         for id in self.peers.ids() {
             let peer = &self.peers[id];
@@ -273,7 +270,7 @@ impl Messenger {
     }
 
     /// Ends a session and all operations of it.
-    fn end_session(&mut self, id: PeerId, failure: &Failure) {
+    pub(super) fn end_session(&mut self, id: PeerId, failure: &Failure) {
         if let Some(window) = self.peers[id].reset() {
             self.has_no_window = false;
             if let Err(error) = self.side.endpoint.close_region(&window) {
@@ -285,8 +282,9 @@ impl Messenger {
             self.finish(operation, Err(failure.clone()));
         }
         self.fail_postponed(Some(id), failure);
-        for posted in self.matching.fail(Some(id)) {
-            self.fail_posted(&posted, failure);
+        let port = self.peers[id].port;
+        for posted in self.ports[port].matching.fail(Some(id)) {
+            self.fail_posted(port, &posted, failure);
         }
     }
 
@@ -302,21 +300,24 @@ impl Messenger {
             self.finish(operation, Err(failure.clone()));
         }
         self.fail_postponed(None, &failure);
-        for posted in self.matching.fail(None) {
-            self.fail_posted(&posted, &failure);
+        for port in self.ports.numbers() {
+            for posted in self.ports[port].matching.fail(None) {
+                self.fail_posted(port, &posted, &failure);
+            }
         }
     }
 
     /// Ends a posted receive with `failure`, after the messages that are in its buffer.
-    pub(super) fn fail_posted(&mut self, posted: &Posted, failure: &Failure) {
+    pub(super) fn fail_posted(&mut self, port: PortNumber, posted: &Posted, failure: &Failure) {
         let Posted { request, buffer } = posted;
-        if buffer.is_none_or(|buffer| self.matching.buffers.fail(buffer, request, failure)) {
-            self.fail_receive(request, failure);
+        let buffers = &mut self.ports[port].matching.buffers;
+        if buffer.is_none_or(|buffer| buffers.fail(buffer, request, failure)) {
+            self.fail_receive(port, request, failure);
         }
     }
 
-    pub(super) fn fail_receive(&mut self, request: &ReceiveRequest, failure: &Failure) {
-        self.completions.push_back(Completion {
+    pub(super) fn fail_receive(&mut self, port: PortNumber, request: &ReceiveRequest, failure: &Failure) {
+        self.ports[port].completions.push_back(Completion {
             token: request.token,
             kind: CompletionKind::Receive,
             is_tagged: request.tag.is_some(),

@@ -1,0 +1,67 @@
+//! Ports: addresses, opening and closing.
+
+use super::CardMessenger;
+use crate::address::Address;
+use crate::completion::Failure;
+use crate::error::{MessengerError, card_error};
+use crate::layout::{HELLO_KEY, MAX_PORTS};
+use crate::port::{Port, PortNumber, PortOptions};
+use fpga_driver::NodeId;
+use std::time::{Duration, Instant};
+
+/// Maximum time for which closing a port waits until the card no longer uses the memory of its operations.
+const MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
+
+impl CardMessenger {
+    /// Opens the next port.
+    pub(crate) fn open_port(&mut self, options: PortOptions) -> Result<PortNumber, MessengerError> {
+        if let Some(failure) = &self.failed {
+            return Err(card_error(failure));
+        }
+        let number = self.ports.next().ok_or(MessengerError::TooManyPorts { ports: MAX_PORTS })?;
+        let slots = self.side.layout.hello(number);
+        let window = self.side.endpoint.open_region_with_key(NodeId::ANY, slots, HELLO_KEY);
+        self.ports.add(Port::new(options, Some(window.map_err(card_error)?)));
+        Ok(number)
+    }
+
+    /// Returns the address of a port.
+    pub(crate) fn address(&self, port: PortNumber) -> Address {
+        let address = || Address::of_card(self.side.endpoint.node(), self.side.layout.hello(port).start);
+        self.side.link_address.unwrap_or_else(address)
+    }
+
+    /// Ends the sessions of a port, which has no further completions. Nothing uses its memory afterwards.
+    pub(crate) fn close_port(&mut self, port: PortNumber) {
+        let failure = Failure::Cancelled;
+        for id in self.peers.ids() {
+            if self.peers[id].port != port {
+                continue;
+            }
+            self.end_session(id, &failure);
+            if let Some(area) = self.peers[id].area.take() {
+                self.areas.release(area, self.now);
+            }
+        }
+        self.by_name.retain(|name, _| name.port != port);
+        let begun = Instant::now();
+        while self.closing.iter().any(|(operation, _)| self.is_of(port, operation.peer))
+            && self.failed.is_none()
+            && begun.elapsed() < MAX_CLOSE_WAIT
+        {
+            self.progress();
+        }
+        let closed = self.ports.close(port);
+        if let Some(window) = closed.hello_window
+            && let Err(error) = self.side.endpoint.close_region(&window)
+        {
+            self.fail_card(&error.to_string());
+        }
+        self.has_no_window = false;
+    }
+
+    /// Number of open ports.
+    pub(crate) fn open_ports(&self) -> usize {
+        self.ports.count_open()
+    }
+}
