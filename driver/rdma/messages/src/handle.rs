@@ -3,11 +3,11 @@
 use crate::address::{Address, PeerId};
 use crate::completion::{Completion, Failure};
 use crate::error::MessengerError;
-use crate::layout::EAGER_UNIT;
+use crate::layout::{EAGER_UNIT, PortNumber};
 use crate::messenger::{CardMessenger, PostError};
 use crate::open_cards;
 use crate::options::MessengerOptions;
-use crate::port::{PortNumber, PortOptions};
+use crate::port::PortOptions;
 use crate::region::Regions;
 use crate::request::{
     AccessRequest, AtomicRequest, AtomicUnit, HostMemory, Peek, ReceiveRequest, SendRequest,

@@ -2,8 +2,8 @@
 
 use crate::address::PeerId;
 use crate::card::INBOUND_BYTES;
+use crate::layout::PortNumber;
 use crate::operation::OperationId;
-use crate::port::PortNumber;
 use fpga_driver::{CardAddr, Incarnation, NodeId, Ticket};
 use std::collections::VecDeque;
 

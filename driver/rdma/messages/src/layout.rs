@@ -16,8 +16,11 @@
 //!
 //! The hello names the area and its key. The card accepts writes to an area from its peer's node alone.
 
-use crate::port::PortNumber;
 use fpga_driver::{CardAddr, CardRange};
+
+/// Number of a port, counted from 0 in the order in which ports are opened. It is the number of the port's page of hello slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PortNumber(pub(crate) u8);
 
 /// Number of hello slots of a port, and bytes of each.
 pub(crate) const HELLO_SLOTS: u64 = 64;

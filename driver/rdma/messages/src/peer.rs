@@ -1,9 +1,10 @@
 //! A peer: its session, its ring here, and the ring of this side there.
 
 use crate::address::{Address, PeerId};
-use crate::layout::{Doorbell, EAGER_UNIT, LANDING_SLOTS, MAX_EAGER_UNITS, MAX_RECORD, RING, UNIT};
+use crate::layout::{
+    Doorbell, EAGER_UNIT, LANDING_SLOTS, MAX_EAGER_UNITS, MAX_RECORD, PortNumber, RING, UNIT,
+};
 use crate::operation::OperationId;
-use crate::port::PortNumber;
 use crate::request::HostRanges;
 use crate::wire::Header;
 use fpga_driver::{CardAddr, Incarnation, NodeId};

@@ -2,7 +2,7 @@
 
 use crate::address::PeerId;
 use crate::completion::Completion;
-use crate::layout::MAX_PORTS;
+use crate::layout::{MAX_PORTS, PortNumber};
 use crate::matching::Matching;
 use crate::region::Regions;
 use crate::request::{AtomicCall, AtomicUnit, HostMemory};
@@ -11,10 +11,6 @@ use fpga_rdma::RegionHandle;
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
-
-/// Number of a port, counted from 0 in the order in which ports are opened. It is the number of the port's page of hello slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PortNumber(pub(crate) u8);
 
 /// What an application gives a port.
 pub(crate) struct PortOptions {

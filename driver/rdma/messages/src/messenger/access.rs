@@ -2,10 +2,10 @@
 
 use super::{CardMessenger, PostError};
 use crate::address::PeerId;
-use crate::layout::{Doorbell, MAX_EAGER};
+use crate::layout::{Doorbell, MAX_EAGER, PortNumber};
 use crate::operation::{Local, Operation, OperationId, Role};
 use crate::peer::{Payload, QueuedRecord};
-use crate::port::{PortNumber, PortOptions};
+use crate::port::PortOptions;
 use crate::region::RemoteAccess;
 use crate::request::{AccessRequest, AtomicCall, AtomicRequest, HostMemory, HostRanges, Token};
 use crate::wire::{Header, Kind, MAX_GRANT};

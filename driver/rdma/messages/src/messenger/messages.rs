@@ -3,11 +3,10 @@
 use super::{CardMessenger, PostError};
 use crate::address::PeerId;
 use crate::completion::{Completion, CompletionKind, Failure};
-use crate::layout::{Doorbell, MAX_EAGER, MAX_OPERATIONS};
+use crate::layout::{Doorbell, MAX_EAGER, MAX_OPERATIONS, PortNumber};
 use crate::matching::{Matched, Posted, Unexpected};
 use crate::operation::{Local, Operation, Role};
 use crate::peer::{Payload, QueuedRecord, eager_units};
-use crate::port::PortNumber;
 use crate::request::{CompleteWhen, Peek, ReceiveRequest, SendRequest};
 use crate::wire::{Header, Kind};
 use fpga_driver::SharedSlice;

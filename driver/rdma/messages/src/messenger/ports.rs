@@ -4,8 +4,8 @@ use super::CardMessenger;
 use crate::address::Address;
 use crate::completion::Failure;
 use crate::error::{MessengerError, card_error};
-use crate::layout::{HELLO_KEY, MAX_PORTS};
-use crate::port::{Port, PortNumber, PortOptions};
+use crate::layout::{HELLO_KEY, MAX_PORTS, PortNumber};
+use crate::port::{Port, PortOptions};
 use fpga_driver::NodeId;
 use std::time::{Duration, Instant};
 

@@ -6,11 +6,10 @@ use crate::completion::{Completion, CompletionKind, Failure};
 use crate::hello::Hello;
 use crate::layout::{
     CHUNK, DOORBELL_BYTES, Doorbell, HELLO_BYTES, HELLO_KEY, HELLO_PAGE, HELLO_SLOTS, LANDING_OFFSET,
-    MAX_PORTS, MAX_RECORD, RING, RING_OFFSET,
+    MAX_PORTS, MAX_RECORD, PortNumber, RING, RING_OFFSET,
 };
 use crate::matching::Posted;
 use crate::peer::{PeerName, Remote, Session};
-use crate::port::PortNumber;
 use crate::request::ReceiveRequest;
 use fpga_driver::{CardAddr, Incarnation, NodeId};
 use fpga_rdma::{EndpointError, RemoteRegion};
