@@ -172,7 +172,7 @@ impl InPort {
                     return;
                 }
                 let arrived = &mut self.arrived;
-                part.data.read_chunks(|_, bytes| arrived.extend(bytes));
+                part.buffer.read_chunks(|_, bytes| arrived.extend(bytes));
                 self.ends = part.ends_packet;
             }
             Err(error) => {

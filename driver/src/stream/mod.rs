@@ -34,6 +34,7 @@ mod error;
 mod options;
 mod packet;
 mod parts;
+mod posted;
 mod receive;
 
 use fpga_pci::{DmaBuffer, RegisteredMemory, SharedSlice};
@@ -50,7 +51,6 @@ pub use error::StreamError;
 pub use fpga_ring::ring::PacketFault;
 pub use options::C2hStreamOptions;
 pub use packet::Packet;
-pub use parts::ReceivedPart;
 pub use receive::{C2hStream, StreamPart, StreamStatistics};
 
 /// Fragment of a packet that is gathered from several parts of registered memory.

@@ -1,55 +1,17 @@
 //! Receiving of parts of a stream into the ring, several posted at a time.
 
-use core::hash::{BuildHasher as _, Hasher as _};
-use std::collections::VecDeque;
-use std::hash::RandomState;
-
 use fpga_pci::SharedSlice;
 use fpga_registers::Iova;
 use fpga_registers::invariant::DebugExpect as _;
 use fpga_ring::ring::{HostRange, MetadataMemory as _};
 
 use super::error::StreamError;
-use super::receive::{C2hStream, PacketReceiver};
+use super::receive::{C2hStream, PacketReceiver, StreamPart};
 use crate::channel::Engine;
 use crate::error::{At as _, Error};
 
 /// Granularity of the lengths of stream buffers in bytes (PG195, "Length Granularity").
 const GRANULE: usize = 64;
-
-/// Bytes of a stream, borrowed from the buffer that the card has filled. The next call to the stream may post the buffer again.
-#[derive(Debug)]
-pub struct ReceivedPart<'a> {
-    /// The bytes. None, if the write flush timeout has closed a buffer without data.
-    pub data: SharedSlice<'a>,
-    /// Whether a packet ends with them.
-    pub ends_packet: bool,
-}
-
-/// Posted parts, and the value that tells an untouched buffer.
-#[derive(Debug)]
-pub(super) struct PostedParts {
-    /// Number of the oldest descriptor that is posted as a part and was not returned.
-    first: u64,
-    /// Lengths of the parts from that one on, in bytes.
-    lengths: VecDeque<u32>,
-    /// First bytes of a buffer before the card writes to it: random, so that no data is mistaken for it.
-    untouched: u64,
-}
-
-impl PostedParts {
-    pub(super) fn new() -> Self {
-        Self { first: 0, lengths: VecDeque::new(), untouched: RandomState::new().build_hasher().finish() }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.lengths.is_empty()
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.lengths.clear();
-    }
-}
 
 impl C2hStream {
     /// Posts the next buffer of the ring for the next `length` bytes of the stream: it is closed when it is full, and when a packet ends.
@@ -63,19 +25,19 @@ impl C2hStream {
         receiver.post_part(engine, length).at(|| self.engine.place())
     }
 
-    /// Returns the oldest posted part if the card has closed its buffer.
+    /// Returns the oldest posted part if the card has closed its buffer. The next call to the stream may post the buffer again.
     ///
     /// # Errors
     /// [`StreamError::Packet`] for a part with invalid metadata, which is lost; [`StreamError::Fault`] once for each stop of the engine,
     /// after which nothing is posted; [`StreamError::Channel`].
-    pub fn next_part(&mut self) -> Result<Option<ReceivedPart<'_>>, Error<StreamError>> {
+    pub fn next_part(&mut self) -> Result<Option<StreamPart<SharedSlice<'_>>>, Error<StreamError>> {
         let Self { engine, receiver } = self;
         let Some((entry, length, ends_packet)) = receiver.take_part(engine).at(|| self.engine.place())?
         else {
             return Ok(None);
         };
-        let data = self.receiver.part_memory(&self.engine, entry, length);
-        Ok(Some(ReceivedPart { data, ends_packet }))
+        let buffer = self.receiver.part_memory(&self.engine, entry, length);
+        Ok(Some(StreamPart { buffer, ends_packet }))
     }
 
     /// Returns whether the card has closed the oldest posted part, or has stopped: [`next_part`](Self::next_part) then has a result. Polls

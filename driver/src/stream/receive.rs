@@ -12,7 +12,7 @@ use fpga_ring::ring::{HostRange, MAX_DESCRIPTOR_LENGTH, MetadataMemory, PacketSp
 use super::error::StreamError;
 use super::options::C2hStreamOptions;
 use super::packet::Packet;
-use super::parts::PostedParts;
+use super::posted::PostedParts;
 use crate::channel::{ChannelEvents, Engine, MemoryHandle, Ticket, WaitOptions};
 use crate::error::{At as _, ChannelError, Error, ResourceError, TransferError, TransferFailed};
 use crate::fault::{ChannelFault, FaultCause};
@@ -52,11 +52,11 @@ pub struct C2hStream {
     pub(super) receiver: PacketReceiver,
 }
 
-/// Bytes of a stream that were received into one buffer.
+/// Bytes of a stream that were received into one buffer: the caller's, or one of the ring ([`C2hStream::next_part`]).
 #[derive(Debug)]
-pub struct StreamPart {
-    /// The buffer, whose length is the number of received bytes.
-    pub buffer: DmaBuffer,
+pub struct StreamPart<B = DmaBuffer> {
+    /// The buffer, whose length is the number of received bytes. None, if the write flush timeout has closed a buffer without data.
+    pub buffer: B,
     /// Whether a packet ends with these bytes.
     pub ends_packet: bool,
 }

@@ -54,7 +54,7 @@ const BUSY_SLEEP: Duration = Duration::from_micros(200);
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
 /// Time after a peer's failure during which requests to it fail at once. Later requests start a new session.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Maximum number of steps of one call of [`Messenger::progress`].
+/// Maximum number of steps of one call of [`Messenger::progress`](crate::Messenger::progress).
 const MAX_STEPS: u32 = 16;
 /// Time without work after which the CPU is yielded.
 const YIELD_AFTER: Duration = Duration::from_micros(10);
@@ -65,7 +65,7 @@ const MAX_QUEUED: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// A queue is full: call [`Messenger::progress`] and try again.
+    /// A queue is full: call [`Messenger::progress`](crate::Messenger::progress) and try again.
     #[error("the queue to the peer is full: take completions, and try again")]
     Full,
     /// The peer has not been added.

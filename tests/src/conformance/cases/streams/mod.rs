@@ -220,7 +220,7 @@ fn parts(context: &mut CaseContext<'_>) -> Verdict {
                 }
                 let is_end = ends.until(|ends| {
                     let part = ends.rx.next_part().expect("receiving succeeds")?;
-                    data.extend(part.data.to_vec());
+                    data.extend(part.buffer.to_vec());
                     Some(part.ends_packet)
                 });
                 assert_eq!(
