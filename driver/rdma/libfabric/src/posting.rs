@@ -87,8 +87,13 @@ impl Transmission {
         // FI_SELECTIVE_COMPLETION). MPICH counts such operations and has no request for an entry.
         let asks = !matches!(self.flags, Flags::Inject)
             && state.tx.as_ref().is_some_and(|binding| !binding.is_selective || flags & FI_COMPLETION != 0);
-        let is_delivery = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) != 0;
-        let mut complete = if is_delivery { CompleteWhen::Delivered } else { CompleteWhen::Transmitted };
+        let mut complete = if flags & FI_MATCH_COMPLETE != 0 {
+            CompleteWhen::Matched
+        } else if flags & FI_DELIVERY_COMPLETE != 0 {
+            CompleteWhen::Delivered
+        } else {
+            CompleteWhen::Transmitted
+        };
         let mut mark = self.entry_flags | if asks { user::REPORT } else { 0 };
         let (mut data, mut slot) = (data, 0);
         if is_inject {

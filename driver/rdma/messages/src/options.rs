@@ -44,7 +44,7 @@ pub struct MessengerOptions {
     /// Maximum time without an answer of a peer before its operations fail. Default 30 s.
     pub give_up: Duration,
     /// Bytes of each peer's messages that are kept before they match a receive. Each message uses 256 bytes more than its data. Beyond this the
-    /// peer announces its messages, and sends their data once they have matched. Default 4 MiB.
+    /// peer announces its messages, and sends their data once they have matched. Default 16 MiB.
     pub unexpected: u64,
     /// Whether every access of a peer to registered memory has a completion: [`RemoteWrite`](crate::CompletionKind::RemoteWrite) for writes
     /// and atomic operations without a result, [`RemoteRead`](crate::CompletionKind::RemoteRead) for reads and atomic operations with one.
@@ -63,7 +63,7 @@ impl Default for MessengerOptions {
             reorder: 1,
             seed: 0,
             give_up: Duration::from_secs(30),
-            unexpected: 4 << 20,
+            unexpected: 16 << 20,
             reports_access: false,
         }
     }

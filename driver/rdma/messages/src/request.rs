@@ -111,8 +111,19 @@ pub enum CompleteWhen {
     /// The data has arrived at the peer's card.
     #[default]
     Transmitted,
-    /// The data is in the peer's memory; for messages, a receive has matched.
+    /// The data is in memory of the peer's process. A message may not have matched a receive yet: it is kept by the peer's messenger within
+    /// [`MessengerOptions::unexpected`](crate::MessengerOptions::unexpected). A message of more than 16 KiB, or beyond that limit, is sent once
+    /// it has matched.
     Delivered,
+    /// The data is in the peer's memory; for messages, a receive has matched.
+    Matched,
+}
+
+impl CompleteWhen {
+    /// Whether a message or write completes only after the peer's answer.
+    pub(crate) const fn waits_for_peer(self) -> bool {
+        matches!(self, Self::Delivered | Self::Matched)
+    }
 }
 
 /// Message to a peer.

@@ -77,6 +77,8 @@ pub(crate) struct Header {
     pub(crate) is_tagged: bool,
     /// Whether the sender waits for the end of the operation at the receiver.
     pub(crate) wants_done: bool,
+    /// Whether the end of a message is its match: otherwise a message that is kept has ended as well.
+    pub(crate) wants_match: bool,
     pub(crate) immediate: Option<u64>,
     /// Units of the receiver's ring towards the sender that are free again.
     pub(crate) credit: u16,
@@ -98,6 +100,7 @@ pub(crate) struct Header {
 const FLAG_IMMEDIATE: u8 = 1;
 const FLAG_TAGGED: u8 = 2;
 const FLAG_DONE: u8 = 4;
+const FLAG_MATCH: u8 = 8;
 
 impl Header {
     /// Header of `kind` without anything else.
@@ -106,6 +109,7 @@ impl Header {
             kind,
             is_tagged: false,
             wants_done: false,
+            wants_match: false,
             immediate: None,
             credit: 0,
             operation: 0,
@@ -124,6 +128,7 @@ impl Header {
             (self.immediate.is_some(), FLAG_IMMEDIATE),
             (self.is_tagged, FLAG_TAGGED),
             (self.wants_done, FLAG_DONE),
+            (self.wants_match, FLAG_MATCH),
         ];
         let flags = flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag);
         let mut put = Writer { bytes: &mut bytes, at: 0 };
@@ -165,6 +170,7 @@ impl Header {
             kind,
             is_tagged: flags & FLAG_TAGGED != 0,
             wants_done: flags & FLAG_DONE != 0,
+            wants_match: flags & FLAG_MATCH != 0,
             immediate: (flags & FLAG_IMMEDIATE != 0).then_some(immediate),
             credit,
             operation,
@@ -217,6 +223,7 @@ mod tests {
         let mut header = Header::new(Kind::Atomic);
         header.is_tagged = true;
         header.wants_done = true;
+        header.wants_match = true;
         header.immediate = Some(u64::MAX - 1);
         header.credit = 0x1234;
         header.operation = 0x89ab_cdef;

@@ -87,11 +87,11 @@ fn message_longer_than_the_buffer_is_cut() {
 }
 
 #[test]
-fn message_delivered_completes_after_its_receive() {
+fn message_matched_completes_after_its_receive() {
     let mut bed = Bed::new(2, &options(LinkChoice::Auto));
     for (round, length) in [(1, 100), (2, 100_000)] {
         let mut request = send(1, 0, length, None, round);
-        request.complete = CompleteWhen::Delivered;
+        request.complete = CompleteWhen::Matched;
         request.immediate = Some(round);
         bed.0[0].messenger.send(&request).unwrap();
         // The record is acknowledged, and no receive has matched.
@@ -103,6 +103,29 @@ fn message_delivered_completes_after_its_receive() {
         assert_eq!(bed.wait(0, round).result, Ok(()));
         assert_eq!(bed.wait(1, round).immediate, Some(round));
     }
+}
+
+#[test]
+fn message_delivered_completes_before_its_receive() {
+    let mut bed = Bed::new(2, &options(LinkChoice::Auto));
+    let count = 2000;
+    for number in 0..count {
+        bed.0[0].poke(0, &bytes(number, 4096));
+        let mut request = send(1, 0, 4096, Some(number), number);
+        request.complete = CompleteWhen::Delivered;
+        bed.0[0].messenger.send(&request).unwrap();
+        assert_eq!(bed.wait(0, number).result, Ok(()));
+    }
+    for number in (0..count).rev() {
+        bed.0[1].messenger.receive(&receive(Some(0), 0, 4096, Some(number), number)).unwrap();
+        assert_eq!(bed.wait(1, number).result, Ok(()));
+        assert!(bed.0[1].peek(0, 4096) == bytes(number, 4096), "{number}");
+    }
+    // The peer reports each message once.
+    for _ in 0..100 {
+        bed.progress();
+    }
+    assert!(bed.0[0].done.is_empty() && bed.0[0].messenger.is_idle());
 }
 
 #[test]

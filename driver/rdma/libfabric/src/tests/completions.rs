@@ -41,7 +41,7 @@ fn selective_completion_reports_only_marked_operations() {
 }
 
 #[test]
-fn delivery_completion_waits_for_match() {
+fn match_completion_waits_for_match() {
     let program = Program::new();
     let (a, b) = (program.a.endpoint, program.b.endpoint);
     let data = *b"injected";
@@ -54,7 +54,7 @@ fn delivery_completion_waits_for_match() {
         context: context(2),
         data: 0,
     };
-    assert_eq!(f!(a.msg.sendmsg(&raw const message, FI_DELIVERY_COMPLETE | FI_INJECT)), 0);
+    assert_eq!(f!(a.msg.sendmsg(&raw const message, FI_MATCH_COMPLETE | FI_INJECT)), 0);
     assert_eq!(try_read(program.a.queue).map(|_| ()), Err(AGAIN));
     let mut buffer = [0_u8; 8];
     assert_eq!(f!(b.msg.recv(buffer.as_mut_ptr().cast(), 8, null_mut(), FI_ADDR_UNSPEC, null_mut())), 0);

@@ -225,7 +225,7 @@ impl Engine for Loopback {
         if found.is_none() && node.unexpected.len() >= MAX_UNEXPECTED {
             return Err(PostError::Full);
         }
-        if request.complete == CompleteWhen::Delivered {
+        if request.complete == CompleteWhen::Matched {
             message.sender = Some((self.address, done));
         } else {
             self.end(&mut world, done, request.complete);

@@ -31,7 +31,8 @@ impl CardMessenger {
             is_tagged: request.tag.is_some(),
             tag: request.tag.unwrap_or(0),
             immediate: request.immediate,
-            wants_done: request.complete == CompleteWhen::Delivered,
+            wants_done: request.complete.waits_for_peer(),
+            wants_match: request.complete == CompleteWhen::Matched,
             operation: id.index,
             length,
             ..Header::new(if is_large { Kind::LargeMessage } else { Kind::Message })
@@ -231,9 +232,14 @@ impl CardMessenger {
             }
             None => {
                 let session = self.peers[peer].ended;
-                self.port_of_mut(peer).matching.keep(peer, session, *header, data.len(), |into| {
+                let mut kept = *header;
+                kept.wants_done &= header.wants_match;
+                self.port_of_mut(peer).matching.keep(peer, session, kept, data.len(), |into| {
                     let _ = data.read(0, into);
                 });
+                if header.wants_done && !header.wants_match {
+                    self.ring(peer, Doorbell::Done(header.operation));
+                }
             }
         }
     }

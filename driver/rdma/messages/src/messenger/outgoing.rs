@@ -457,7 +457,7 @@ impl CardMessenger {
         }
         let is_sent = operation.in_flight == 0 && operation.sent == operation.length && operation.is_granted;
         let is_over = match operation.role {
-            Role::Send if operation.complete == CompleteWhen::Delivered => is_sent && operation.is_done,
+            Role::Send if operation.complete.waits_for_peer() => is_sent && operation.is_done,
             Role::Send | Role::Serve => is_sent,
             Role::Write => is_sent && operation.is_done,
             Role::Read | Role::Atomic | Role::Receive | Role::Absorb => false,
