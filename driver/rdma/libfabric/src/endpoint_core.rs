@@ -376,6 +376,12 @@ impl State {
             self.deliver(&completion);
             work += 1;
         }
+        if work == 0
+            && let Some(failure) = self.engine.as_mut().and_then(|engine| engine.next_peer_failure())
+        {
+            // No completion shows it: a program that waits for any source waits on.
+            report(&failure, &mut self.reported);
+        }
         if !self.has_failed
             && let Some(failure) = self.engine.as_ref().and_then(|engine| engine.failure())
         {

@@ -23,6 +23,10 @@ pub(crate) trait Engine: Send {
     fn progress(&mut self) -> usize;
     /// Failure of the card.
     fn failure(&self) -> Option<Failure>;
+    /// Failure of a peer while receives from any source are posted.
+    fn next_peer_failure(&mut self) -> Option<Failure> {
+        None
+    }
     fn next_completion(&mut self) -> Option<Completion>;
     fn in_progress(&self) -> usize;
     fn is_idle(&self) -> bool;
@@ -79,6 +83,7 @@ impl Engine for fpga_messages::Messenger {
         read(&mut, request: &AccessRequest) -> Result<(), PostError>;
         atomic(&mut, request: &AtomicRequest) -> Result<(), PostError>;
         progress(&mut) -> usize;
+        next_peer_failure(&mut) -> Option<Failure>;
         next_completion(&mut) -> Option<Completion>;
         in_progress(&) -> usize;
         is_idle(&) -> bool;

@@ -172,6 +172,12 @@ impl Messenger {
         self.lock().failure().cloned()
     }
 
+    /// Returns the failure of a peer that has ended its session while receives from any source were posted: these wait for other peers.
+    #[must_use]
+    pub fn next_peer_failure(&mut self) -> Option<Failure> {
+        self.lock().next_peer_failure(self.port)
+    }
+
     /// Returns the numbers of packets that the card has sent and received, by its own counters, modulo 2^32; `None` if they cannot be read.
     #[must_use]
     pub fn packets(&self) -> Option<(u32, u32)> {

@@ -197,6 +197,11 @@ impl Matching {
         all.fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.data.len() as u64))
     }
 
+    /// Whether a receive from any source is posted: the failure of a peer does not end it.
+    pub(crate) fn accepts_any_source(&self) -> bool {
+        self.posted.iter().flatten().any(|posted| posted.request.from.is_none())
+    }
+
     /// Whether a receive is posted.
     pub(crate) fn is_waiting(&self) -> bool {
         self.posted.iter().any(|queue| !queue.is_empty())

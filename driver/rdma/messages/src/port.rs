@@ -1,7 +1,7 @@
 //! Ports: the endpoints of an application on one card. Each has an address, receives, completions and registered memory of its own.
 
 use crate::address::PeerId;
-use crate::completion::Completion;
+use crate::completion::{Completion, Failure};
 use crate::layout::{MAX_PORTS, PortNumber};
 use crate::matching::Matching;
 use crate::region::Regions;
@@ -23,19 +23,31 @@ pub(crate) struct PortOptions {
     pub(crate) reports_access: bool,
 }
 
+/// Maximum number of failures of peers that are kept until the application takes them.
+const MAX_PEER_FAILURES: usize = 64;
+
 /// One endpoint of an application.
 pub(crate) struct Port {
     pub(crate) options: PortOptions,
     pub(crate) matching: Matching,
     pub(crate) completions: VecDeque<Completion>,
+    /// Failures of peers while receives from any source were posted: at most [`MAX_PEER_FAILURES`].
+    pub(crate) peer_failures: VecDeque<Failure>,
     /// Memory window of the hello slots; `None` after the port was closed.
     pub(crate) hello_window: Option<RegionHandle>,
 }
 
 impl Port {
     pub(crate) fn new(options: PortOptions, hello_window: Option<RegionHandle>) -> Self {
-        let (matching, completions) = Default::default();
-        Self { options, matching, completions, hello_window }
+        let (matching, completions, peer_failures) = Default::default();
+        Self { options, matching, completions, peer_failures, hello_window }
+    }
+
+    /// Notes the failure of a peer that does not end the port's receives from any source.
+    pub(crate) fn note_peer_failure(&mut self, failure: &Failure) {
+        if self.matching.accepts_any_source() && self.peer_failures.len() < MAX_PEER_FAILURES {
+            self.peer_failures.push_back(failure.clone());
+        }
     }
 
     pub(crate) const fn is_open(&self) -> bool {

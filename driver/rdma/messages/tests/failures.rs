@@ -113,7 +113,9 @@ fn peer_that_ends_fails_what_is_in_progress_with_it() {
     drop(bed.0.pop());
     assert!(is_unreachable(bed.wait(1, 2).result));
     assert!(is_unreachable(bed.wait(1, 4).result));
-    // Receives from anyone, and other peers, are not concerned.
+    // Receives from anyone, and other peers, are not concerned; the failure is reported beside them, once.
+    assert!(is_unreachable(bed.0[1].messenger.next_peer_failure().map_or(Ok(()), Err)));
+    assert_eq!(bed.0[1].messenger.next_peer_failure(), None);
     bed.0[0].messenger.send(&send(1, 0, 10, None, 1)).unwrap();
     assert_eq!(bed.wait(1, 3).result, Ok(()));
 }

@@ -338,6 +338,11 @@ impl CardMessenger {
         self.ports[port].matching.unexpected()
     }
 
+    /// Returns the oldest failure of a peer that a port's receives from any source have outlasted.
+    pub(crate) fn next_peer_failure(&mut self, port: PortNumber) -> Option<Failure> {
+        self.ports[port].peer_failures.pop_front()
+    }
+
     /// Returns the oldest completion of a port that has not been taken.
     pub(crate) fn next_completion(&mut self, port: PortNumber) -> Option<Completion> {
         self.ports[port].completions.pop_front()

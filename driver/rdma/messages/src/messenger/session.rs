@@ -262,6 +262,7 @@ impl CardMessenger {
             return;
         }
         let failed_incarnation = peer.incarnation.or(peer.failed_incarnation);
+        self.port_of_mut(id).note_peer_failure(failure);
         self.end_session(id, failure);
         let peer = &mut self.peers[id];
         peer.session = Session::Failed { since: self.now };
