@@ -101,7 +101,10 @@ impl Description {
     }
 
     fn apply_endpoint(&mut self, endpoint: &FiEpAttr) -> Result<(), Code> {
-        require(matches!(endpoint.r#type, FI_EP_UNSPEC | FI_EP_RDM), "endpoint type")?;
+        require(
+            matches!(endpoint.r#type, FI_EP_UNSPEC | FI_EP_RDM),
+            "endpoint type; the provider has FI_EP_RDM (fi_pingpong -e rdm)",
+        )?;
         require(matches!(endpoint.protocol, 0 | PROTOCOL), "protocol")?;
         require(endpoint.protocol_version <= 1, "version of the protocol")?;
         require(endpoint.max_msg_size <= MAX_MESSAGE, "length of messages")?;
