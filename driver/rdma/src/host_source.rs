@@ -2,11 +2,12 @@
 //! by the CDMA engine.
 //!
 //! For the sender a source is an address. Host memory has addresses above those of any card: bit 63, the number of the memory, and the offset in
-//! it.
+//! it. Memory is deregistered when no transfer from it is in progress, and the channel has read it for the last time: a packet is repeated
+//! only before its transfer ends.
 
 use super::{Endpoint, EndpointError, RemoteRegion, SendError, SendOptions, SendTicket};
 use fpga_driver::extension::At as _;
-use fpga_driver::{Error, MemoryHandle};
+use fpga_driver::{ChannelError, Error, MemoryHandle};
 use fpga_firmware::generated::Scheme;
 use fpga_pci::RegisteredMemory;
 use fpga_registers::CardAddr;
@@ -20,19 +21,73 @@ const OFFSET_BITS: u32 = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSource {
     number: u32,
+    /// Tells apart memories that have the same number in turn.
+    generation: u32,
     length: u64,
+}
+
+/// Entry of the table of host memory.
+#[derive(Debug)]
+struct Entry {
+    /// `None`: deregistered.
+    memory: Option<MemoryHandle>,
+    generation: u32,
+    /// Number of transfers from it that have not ended.
+    transfers: u32,
 }
 
 /// Registered host memory, by number.
 #[derive(Debug, Default)]
-pub(super) struct HostSources(Vec<MemoryHandle>);
+pub(super) struct HostSources {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+/// Number of the memory, and offset in it, of an address of host memory.
+fn position(address: CardAddr) -> Option<(usize, u64)> {
+    let address = address.get().checked_sub(HOST_BASE)?;
+    Some((usize::try_from(address >> OFFSET_BITS).ok()?, address & ((1 << OFFSET_BITS) - 1)))
+}
 
 impl HostSources {
     /// Returns the memory and the offset that an address stands for; `None` for an address of the card.
     pub(super) fn find(&self, address: CardAddr) -> Option<(MemoryHandle, usize)> {
-        let address = address.get().checked_sub(HOST_BASE)?;
-        let handle = self.0.get(usize::try_from(address >> OFFSET_BITS).ok()?)?;
-        Some((*handle, usize::try_from(address & ((1 << OFFSET_BITS) - 1)).ok()?))
+        let (number, offset) = position(address)?;
+        Some((self.entries.get(number)?.memory?, usize::try_from(offset).ok()?))
+    }
+
+    /// Counts the end of a transfer from `address`, unless that is an address of the card.
+    pub(super) fn ended(&mut self, address: CardAddr) {
+        if let Some((number, _)) = position(address)
+            && let Some(entry) = self.entries.get_mut(number)
+        {
+            entry.transfers = entry.transfers.saturating_sub(1);
+        }
+    }
+
+    fn insert(&mut self, memory: MemoryHandle, length: u64) -> HostSource {
+        if let Some(number) = self.free.pop()
+            && let Some(entry) = self.entries.get_mut(number as usize)
+        {
+            (entry.memory, entry.generation) = (Some(memory), entry.generation.wrapping_add(1));
+            return HostSource { number, generation: entry.generation, length };
+        }
+        let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        self.entries.push(Entry { memory: Some(memory), generation: 0, transfers: 0 });
+        HostSource { number, generation: 0, length }
+    }
+
+    /// Entry of memory that is registered.
+    fn entry(&mut self, source: HostSource) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(source.number as usize)?;
+        (entry.generation == source.generation && entry.memory.is_some()).then_some(entry)
+    }
+
+    fn remove(&mut self, source: HostSource) {
+        if let Some(entry) = self.entry(source) {
+            entry.memory = None;
+            self.free.push(source.number);
+        }
     }
 }
 
@@ -45,7 +100,8 @@ impl HostSource {
 }
 
 impl Endpoint {
-    /// Registers host memory as a source of transfers ([`send_from_host`](Self::send_from_host)), for as long as the endpoint is open.
+    /// Registers host memory as a source of transfers ([`send_from_host`](Self::send_from_host)), until
+    /// [`deregister_source`](Self::deregister_source) or the end of the endpoint.
     ///
     /// # Errors
     /// [`EndpointError`]: the memory belongs to another card, or is too long.
@@ -64,15 +120,30 @@ impl Endpoint {
                 expected: "below 2^40 bytes, and below address 2^63",
             });
         }
-        let sources = &mut self.transmit.sources.0;
-        let number = u32::try_from(sources.len()).unwrap_or(u32::MAX);
         let handle = self.transmit.h2c.register_memory(memory).map_err(|refused| refused.error)?;
-        self.transmit.sources.0.push(handle);
-        Ok(HostSource { number, length })
+        Ok(self.transmit.sources.insert(handle, length))
+    }
+
+    /// Deregisters host memory and returns it. Transfers from it end before: [`cancel`](Self::cancel) those that are not needed any more.
+    ///
+    /// # Errors
+    /// [`ChannelError::MemoryInUse`] while a transfer from it has not ended, or the channel still reads it: after further calls of
+    /// [`poll`](Self::poll) it succeeds. [`ChannelError::NotRegistered`].
+    pub fn deregister_source(&mut self, source: HostSource) -> Result<RegisteredMemory, Error<ChannelError>> {
+        let transmit = &mut self.transmit;
+        let handle = match transmit.sources.entry(source) {
+            None => Err(ChannelError::NotRegistered),
+            Some(entry) if entry.transfers > 0 => Err(ChannelError::MemoryInUse),
+            Some(entry) => entry.memory.ok_or(ChannelError::NotRegistered),
+        };
+        let handle = handle.at(|| self.place())?;
+        let memory = self.transmit.h2c.deregister_memory(handle)?;
+        self.transmit.sources.remove(source);
+        Ok(memory)
     }
 
     /// Starts a transfer of `length` bytes of host memory, `offset` bytes into `source`, like [`send`](Self::send) from card memory. Its packets
-    /// read the memory when they leave, and again if they are repeated. Registry scheme only.
+    /// read the memory when they leave, and again if they are repeated: it must not change until the transfer ends. Registry scheme only.
     ///
     /// # Errors
     /// See [`SendError`]. Nothing was started.
@@ -85,18 +156,25 @@ impl Endpoint {
         options: SendOptions,
     ) -> Result<SendTicket, Error<SendError>> {
         let scheme = options.scheme.unwrap_or(self.settings.scheme);
+        let is_registered = self.transmit.sources.entry(source).is_some();
+        let memory_length = if is_registered { source.length } else { 0 };
         let submit = || {
             if scheme != Scheme::Registry {
                 return Err(SendError::Scheme { scheme, on: self.settings.schemes });
             }
             let start = CardAddr::new(offset);
-            source.address(offset, length).ok_or(SendError::SourceRange {
+            source.address(offset, length).filter(|_| is_registered).ok_or(SendError::SourceRange {
                 start,
                 length,
-                memory: fpga_driver::CardRange::new(CardAddr::ZERO, source.length),
+                memory: fpga_driver::CardRange::new(CardAddr::ZERO, memory_length),
             })
         };
         let address = submit().at(|| self.place())?;
-        self.submit_from(address, target, (target_offset, length), options).at(|| self.place())
+        let ticket =
+            self.submit_from(address, target, (target_offset, length), options).at(|| self.place())?;
+        if let Some(entry) = self.transmit.sources.entry(source) {
+            entry.transfers = entry.transfers.saturating_add(1);
+        }
+        Ok(ticket)
     }
 }

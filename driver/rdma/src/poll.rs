@@ -45,6 +45,7 @@ impl Endpoint {
         }
         let mut is_complete = true;
         while let Some(completion) = self.sender.poll_completion() {
+            self.transmit.sources.ended(completion.source);
             let completion = SendCompletion::of(completion);
             self.peers.invalidate(&completion);
             if let Err(SendFailure::Superseded { newest, .. }) = completion.result {

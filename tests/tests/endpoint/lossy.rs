@@ -1,5 +1,6 @@
 //! Networks that lose, duplicate, damage, delay and reorder packets.
 
+use fpga_driver::ChannelError;
 use fpga_netmodel::{Blackout, Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_rdma::SendTimeout;
 
@@ -68,4 +69,31 @@ fn host_source_lossy_network_delivers() {
     }
     let beyond = net.end(0).send_from_host(source, 1, &region.remote, (0, 256 << 10), SendOptions::default());
     assert!(matches!(beyond.unwrap_err().kind, SendError::SourceRange { .. }));
+}
+
+/// Memory is returned when no transfer from it is in progress; its number then stands for other memory.
+#[test]
+fn host_source_in_use_is_deregistered_after_cancel() {
+    let mut net = Testbed::impaired(2, bad(0.0), 7, |options| options);
+    let region = net.region(1, TARGET, 1 << 20);
+    let card = net.end(0).card().clone();
+    let area = |length| card.registered_memory(length).unwrap();
+    let source = net.end(0).register_source(area(256 << 10)).unwrap();
+    let options = SendOptions::default();
+    let ticket = net.end(0).send_from_host(source, 0, &region.remote, (0, 256 << 10), options).unwrap();
+    net.end(0).poll().unwrap();
+    let refused = net.end(0).deregister_source(source).unwrap_err();
+    assert!(matches!(refused.kind, ChannelError::MemoryInUse), "{refused}");
+    assert!(net.end(0).cancel(ticket));
+    net.settle();
+    assert!(net.completions[0].pop_front().unwrap().result.is_err());
+    assert_eq!(net.end(0).deregister_source(source).unwrap().memory().len(), 256 << 10);
+    let other = net.end(0).register_source(area(4096)).unwrap();
+    let gone = net.end(0).send_from_host(source, 0, &region.remote, (0, 1), options).unwrap_err();
+    assert!(matches!(gone.kind, SendError::SourceRange { .. }), "{gone}");
+    let again = net.end(0).deregister_source(source).unwrap_err();
+    assert!(matches!(again.kind, ChannelError::NotRegistered), "{again}");
+    net.end(0).send_from_host(other, 0, &region.remote, (0, 4096), options).unwrap();
+    net.settle();
+    assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
 }

@@ -7,7 +7,7 @@ use crate::options::MessengerOptions;
 #[cfg(feature = "sim")]
 use fpga_driver::NodeId;
 use fpga_driver::{
-    C2hChannel, Card, CardSpec, DmaAccess, H2cChannel, HugePages, MemoryHandle, OpenOptions, SharedMemory,
+    C2hChannel, Card, CardSpec, DmaAccess, HugePages, MemoryHandle, OpenOptions, SharedMemory,
 };
 use fpga_rdma::{Endpoint, EndpointOptions, HostSource};
 use std::time::Duration;
@@ -35,7 +35,6 @@ const REMOTE_VIEW_SEGMENT: u32 = 4096;
 #[derive(Debug)]
 pub(crate) struct CardSide {
     pub(crate) endpoint: Endpoint,
-    pub(crate) h2c: H2cChannel,
     pub(crate) c2h: C2hChannel,
     pub(crate) staging: SharedMemory,
     /// The staging slots as a source of transfers.
@@ -93,7 +92,6 @@ impl CardSide {
         endpoint_options.event_entries = EVENTS;
         endpoint_options.transfers = Some(TRANSFERS);
         endpoint_options.destinations = Some(DESTINATIONS);
-        let h2c = card.h2c(0).map_err(card_error)?;
         let mut c2h = card.c2h(0).map_err(card_error)?;
         let mut endpoint = Endpoint::open_with(card, &endpoint_options).map_err(card_error)?;
         let usable = endpoint.usable_memory();
@@ -112,7 +110,6 @@ impl CardSide {
             .map_err(|refused| card_error(refused.error))?;
         Ok(Self {
             endpoint,
-            h2c,
             c2h,
             staging,
             staging_source,

@@ -3,7 +3,7 @@
 //! | Part | Written by | |
 //! |---|---|---|
 //! | hello slots | any node, with a known key | first messages of peers: [`crate::hello::Hello`]; one page for each port |
-//! | staging slots | this host | sources of what is sent |
+//! | doorbell source | nobody | one byte of any value, which doorbells send |
 //! | areas | one peer each, with a key of its own | doorbells, a ring, and landing slots |
 //!
 //! Parts of an area:
@@ -57,6 +57,8 @@ pub(crate) const STAGING_BYTES: u64 = {
     let [(a, b), (c, d), (e, f)] = STAGING;
     a as u64 * b + c as u64 * d + e as u64 * f
 };
+/// Granule of the parts in bytes.
+const PAGE: u64 = 4096;
 /// Maximum number of operations in progress, numbers of acknowledgements.
 pub(crate) const MAX_OPERATIONS: u32 = 1 << 16;
 
@@ -154,15 +156,16 @@ impl Layout {
 
     /// Bytes that a card needs for `peers` peers.
     pub(crate) const fn needed(peers: u64) -> u64 {
-        (MAX_PORTS as u64 + 1) * HELLO_PAGE + STAGING_BYTES + peers * AREA
+        (MAX_PORTS as u64 + 1) * HELLO_PAGE + PAGE + peers * AREA
     }
 
-    const fn staging(self) -> u64 {
+    /// First byte behind the hello slots.
+    const fn hello_end(self) -> u64 {
         self.start + MAX_PORTS as u64 * HELLO_PAGE
     }
 
     const fn areas(self) -> u64 {
-        self.staging() + STAGING_BYTES
+        self.hello_end() + PAGE
     }
 
     /// Hello slots of a port.
@@ -190,16 +193,16 @@ impl Layout {
         self.address(area, LANDING_OFFSET + slot as u64 * CHUNK)
     }
 
-    /// Card address of the staging slots' byte `offset`.
-    pub(crate) const fn staged(self, offset: u64) -> CardAddr {
-        CardAddr::new(self.staging() + offset)
+    /// Card address of the byte that doorbells send.
+    pub(crate) const fn doorbell_source(self) -> CardAddr {
+        CardAddr::new(self.hello_end())
     }
 
     /// Part that `address` is in.
     pub(crate) fn arrival(self, address: CardAddr) -> Arrival {
         let address = address.get();
         let Some(offset) = address.checked_sub(self.areas()) else {
-            let hello = address.checked_sub(self.start).filter(|_| address < self.staging());
+            let hello = address.checked_sub(self.start).filter(|_| address < self.hello_end());
             let port = hello.and_then(|offset| u8::try_from(offset / HELLO_PAGE).ok());
             return port.map_or(Arrival::Unknown, |port| Arrival::Hello(PortNumber(port)));
         };
@@ -253,7 +256,7 @@ mod tests {
         for port in [PortNumber(0), PortNumber(MAX_PORTS - 1)] {
             assert_eq!(layout.arrival(layout.hello(port).start), Arrival::Hello(port));
         }
-        assert_eq!(layout.arrival(layout.staged(0)), Arrival::Unknown);
+        assert_eq!(layout.arrival(layout.doorbell_source()), Arrival::Unknown);
         assert_eq!(layout.area(1 << 20), None);
     }
 
@@ -261,6 +264,6 @@ mod tests {
     fn layout_memory_that_is_too_small_is_refused() {
         let range = |length| CardRange::new(CardAddr::new(0), length);
         assert!(Layout::new(range(Layout::needed(1))).is_some());
-        assert!(Layout::new(range(4 << 20)).is_none());
+        assert!(Layout::new(range(1 << 20)).is_none());
     }
 }

@@ -6,6 +6,7 @@ use crate::completion::Failure;
 use crate::request::{CompleteWhen, HostRanges, Token};
 use crate::wire::{Grant, Header, MAX_GRANT};
 use fpga_driver::MemoryHandle;
+use fpga_rdma::HostSource;
 use std::collections::VecDeque;
 
 /// Identifier of an operation. The generation tells operations apart that use the same index in turn.
@@ -54,20 +55,32 @@ pub(crate) enum Local {
     },
 }
 
-/// Memory of an operation that is mapped for the card.
+/// Memory of an operation that is mapped for the card. `start`: offset of the operation's first byte in it, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Registered {
-    pub(crate) handle: MemoryHandle,
-    /// Offset of the operation's first byte in the mapped memory, in bytes.
-    pub(crate) start: u64,
-    /// Whether the card reads the memory; it writes it otherwise.
-    pub(crate) is_source: bool,
+pub(crate) enum Registered {
+    /// The endpoint sends it.
+    Source { source: HostSource, start: u64 },
+    /// The C2H channel writes it.
+    Target { handle: MemoryHandle, start: u64 },
 }
 
 impl Registered {
-    /// Returns the handle of the mapped memory, and the position in it of the operation's byte `offset`.
-    pub(crate) fn position(&self, offset: u64) -> Option<(MemoryHandle, usize)> {
-        Some((self.handle, usize::try_from(self.start.checked_add(offset)?).ok()?))
+    /// Returns the mapped memory, and the position in it of the operation's byte `offset`, if the card reads it.
+    pub(crate) fn source_at(&self, offset: u64) -> Option<(HostSource, u64)> {
+        match self {
+            Self::Source { source, start } => Some((*source, start.checked_add(offset)?)),
+            Self::Target { .. } => None,
+        }
+    }
+
+    /// Returns the mapped memory, and the position in it of the operation's byte `offset`, if the card writes it.
+    pub(crate) fn target_at(&self, offset: u64) -> Option<(MemoryHandle, usize)> {
+        match self {
+            Self::Target { handle, start } => {
+                Some((*handle, usize::try_from(start.checked_add(offset)?).ok()?))
+            }
+            Self::Source { .. } => None,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Staging slots: the same bytes in host memory, where data is put together, and in card memory, from where it is sent.
+//! Staging slots: host memory, where data is put together, and from where it is sent.
 
 use crate::layout::STAGING;
 
@@ -6,7 +6,7 @@ use crate::layout::STAGING;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StagingSlot {
     class: usize,
-    /// Offset of its first byte in both memories.
+    /// Offset of its first byte in the staging memory.
     pub(crate) offset: u64,
 }
 

@@ -500,6 +500,7 @@ impl Sender {
             ticket: SendTicket { slot, generation: transfer.generation },
             transfer: (transfer.packets + transfer.retransmits != 0).then_some(transfer.id),
             node: transfer.command.node,
+            source: transfer.command.source,
             result: transfer.result,
             length: transfer.command.length,
             segments: transfer.segments,

@@ -310,6 +310,8 @@ pub struct CommandCompletion {
     pub transfer: Option<TransferId>,
     /// Receiving node.
     pub node: NodeId,
+    /// Address from which it was sent.
+    pub source: CardAddr,
     /// Result of the transfer.
     pub result: Result<(), SendFailure>,
     /// Length in bytes.
@@ -336,6 +338,7 @@ impl CommandCompletion {
             ticket: SendTicket { slot: 0, generation: 0 },
             transfer: None,
             node: command.node,
+            source: command.source,
             result: Err(error),
             length: command.length,
             segments: 0,

@@ -46,23 +46,23 @@ impl CardMessenger {
             self.side.direct = None;
             return;
         };
-        let handle = if is_source {
-            self.side.h2c.register_memory(area).ok()
-        } else {
-            self.side.c2h.register_memory(area).ok()
-        };
         let start = range.address - first;
+        let registered = if is_source {
+            let source = self.side.endpoint.register_source(area).ok();
+            source.map(|source| Registered::Source { source, start })
+        } else {
+            self.side.c2h.register_memory(area).ok().map(|handle| Registered::Target { handle, start })
+        };
         if let Some(operation) = self.operations.get_mut(id) {
-            operation.registered = handle.map(|handle| Registered { handle, start, is_source });
+            operation.registered = registered;
         }
     }
 
     /// Deregisters the memory. Returns `false` while the card uses it.
     fn deregister_memory(&mut self, registered: &Registered) -> bool {
-        let result = if registered.is_source {
-            self.side.h2c.deregister_memory(registered.handle).map(drop)
-        } else {
-            self.side.c2h.deregister_memory(registered.handle).map(drop)
+        let result = match *registered {
+            Registered::Source { source, .. } => self.side.endpoint.deregister_source(source).map(drop),
+            Registered::Target { handle, .. } => self.side.c2h.deregister_memory(handle).map(drop),
         };
         // Memory of a channel that has failed stays mapped until the process ends.
         result.is_ok() || self.failed.is_some()
@@ -74,6 +74,9 @@ impl CardMessenger {
         self.recycle_bytes(std::mem::take(&mut operation.kept));
         self.release_landing(id, &operation);
         self.peers[operation.peer].granted_slots.retain(|(_, user)| *user != id);
+        if result.is_err() && matches!(operation.registered, Some(Registered::Source { .. })) {
+            self.cancel_parts(id);
+        }
         if let Some(registered) = &operation.registered
             && !self.deregister_memory(registered)
         {

@@ -112,7 +112,7 @@ impl CardMessenger {
         let (handle, at, place) = if let Fetched::Direct { operation, part, .. } = fetch.subject {
             let registered = self.operations.get(operation).and_then(|operation| operation.registered);
             // An operation that has ended needs no data.
-            let Some((handle, at)) = registered.and_then(|memory| memory.position(part * CHUNK)) else {
+            let Some((handle, at)) = registered.and_then(|memory| memory.target_at(part * CHUNK)) else {
                 return true;
             };
             (handle, at, self.inbound.nowhere())

@@ -43,7 +43,7 @@ impl CardMessenger {
         Ok(())
     }
 
-    /// Starts the copies of the submitted records and parts.
+    /// Starts the copies to host memory that were submitted.
     pub(super) fn start(&mut self) {
         if let Err(text) = self.kick() {
             self.fail_card(&text);

@@ -39,7 +39,7 @@ use fpga_driver::CardAddr;
 use fpga_rdma::SendTicket;
 #[cfg(feature = "sim")]
 use fpga_sim::link::LinkEvents;
-use outgoing::{InFlight, Loading};
+use outgoing::InFlight;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,6 @@ pub enum PostError {
 pub(crate) struct CardMessenger {
     side: CardSide,
     staging: Staging,
-    loading: VecDeque<Loading>,
     in_flight: HashMap<SendTicket, InFlight>,
     inbound: Inbound,
     peers: Peers,
@@ -148,7 +147,6 @@ impl CardMessenger {
         Ok(Self {
             side,
             staging: Staging::new(),
-            loading: VecDeque::new(),
             in_flight: HashMap::new(),
             inbound: Inbound::default(),
             peers: Peers::default(),
@@ -294,8 +292,7 @@ impl CardMessenger {
 
     fn step(&mut self) -> Result<usize, String> {
         self.now = self.side.endpoint.now();
-        let mut work = self.advance_loads()?;
-        work += self.side.endpoint.poll().map_err(|error| error.to_string())?;
+        let mut work = self.side.endpoint.poll().map_err(|error| error.to_string())?;
         while let Some(done) = self.side.endpoint.next_completion() {
             self.sent(done);
         }
@@ -362,7 +359,6 @@ impl CardMessenger {
     pub(crate) fn is_port_idle(&self, port: PortNumber) -> bool {
         self.is_idle()
             || self.in_progress(port) == 0
-                && !self.loading.iter().any(|loading| self.is_of(port, loading.peer()))
                 && !self.in_flight.values().any(|transfer| self.is_of(port, transfer.peer()))
                 && !self.peers_to_flush.iter().any(|peer| self.is_of(port, *peer))
     }
@@ -371,7 +367,6 @@ impl CardMessenger {
     fn is_idle(&self) -> bool {
         self.operations.len() == 0
             && self.closing.is_empty()
-            && self.loading.is_empty()
             && self.in_flight.is_empty()
             && self.peers_to_flush.is_empty()
     }

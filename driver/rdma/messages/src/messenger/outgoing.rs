@@ -11,13 +11,11 @@ use crate::region::RemoteAccess;
 use crate::request::{CompleteWhen, HostMemory, HostRanges};
 use crate::staging::StagingSlot;
 use crate::wire::{HEADER, Kind};
-use fpga_driver::{MemoryHandle, SharedMemory, SharedSlice, Ticket};
-use fpga_rdma::{RemoteRegion, SendCompletion, SendOptions, SendTicket};
+use fpga_driver::{SharedMemory, SharedSlice};
+use fpga_rdma::{HostSource, RemoteRegion, SendCompletion, SendOptions, SendTicket};
 
 /// Maximum number of the endpoint's transfers in flight for records, parts and hellos. The rest is reserved for doorbells.
 const MAX_IN_FLIGHT: usize = TRANSFERS as usize - 256;
-/// Maximum number of copies to card memory in progress: less than the entries of a ring.
-const MAX_LOADING: usize = 64;
 
 /// Maximum numbers of doorbells and records that wait for one peer. Each operation of the peer has at most one of them: a peer with more violates
 /// the limit of operations.
@@ -36,19 +34,6 @@ pub(super) enum Purpose {
     Hello,
 }
 
-/// Copy to card memory in progress.
-#[derive(Debug)]
-pub(super) struct Loading {
-    ticket: Ticket,
-    slot: StagingSlot,
-    peer: PeerId,
-    session: u32,
-    target: RemoteRegion,
-    offset: u64,
-    length: u64,
-    purpose: Purpose,
-}
-
 /// Transfer in progress.
 #[derive(Debug)]
 pub(super) struct InFlight {
@@ -56,12 +41,6 @@ pub(super) struct InFlight {
     peer: PeerId,
     session: u32,
     purpose: Purpose,
-}
-
-impl Loading {
-    pub(super) const fn peer(&self) -> PeerId {
-        self.peer
-    }
 }
 
 impl InFlight {
@@ -167,7 +146,7 @@ impl CardMessenger {
     }
 
     fn has_room(&self) -> bool {
-        self.loading.len() < MAX_LOADING && self.in_flight.len() + self.loading.len() < MAX_IN_FLIGHT
+        self.in_flight.len() < MAX_IN_FLIGHT
     }
 
     /// Starts a record. Returns `false` if it must wait.
@@ -202,7 +181,7 @@ impl CardMessenger {
             Payload::Bytes(bytes) => self.stage(body, bytes),
         }
         self.recycle(&mut record.payload);
-        self.load(slot, None, id, (remote.region, offset, length), Purpose::Data(record.operation));
+        self.send_slot(slot, id, (remote.region, offset, length), Purpose::Data(record.operation));
         true
     }
 
@@ -232,78 +211,46 @@ impl CardMessenger {
         debug_assert!(is_written, "{} bytes at {at} are outside of the staging memory", bytes.len());
     }
 
-    /// Sends a filled slot. With memory of the application (`from`), starts the copy of that to the slot's card memory, from where it is sent.
-    fn load(
+    /// Sends a filled slot.
+    fn send_slot(
         &mut self,
         slot: StagingSlot,
-        from: Option<(MemoryHandle, usize)>,
         peer: PeerId,
-        (target, offset, length): (RemoteRegion, u64, u64),
+        target: (RemoteRegion, u64, u64),
         purpose: Purpose,
     ) {
         let session = self.peers[peer].ended;
-        let Some((handle, at)) = from else {
-            let source = self.side.staging_source;
-            let options = self.send_options(peer);
-            let sent =
-                self.side.endpoint.send_from_host(source, slot.offset, &target, (offset, length), options);
-            self.transferred(sent.ok(), InFlight { slot: Some(slot), peer, session, purpose });
-            return;
-        };
-        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        let card = self.side.layout.staged(slot.offset);
-        match self.side.h2c.submit_at(handle, at, bytes, card) {
-            Ok(ticket) => {
-                let loading = Loading { ticket, slot, peer, session, target, offset, length, purpose };
-                self.loading.push_back(loading);
-            }
-            Err(error) => self.fail_card(&error.to_string()),
+        let from = (self.side.staging_source, slot.offset);
+        self.transfer(from, target, InFlight { slot: Some(slot), peer, session, purpose });
+    }
+
+    /// Starts a transfer of host memory to an offset of the peer's memory.
+    fn transfer(
+        &mut self,
+        (source, at): (HostSource, u64),
+        (target, offset, length): (RemoteRegion, u64, u64),
+        in_flight: InFlight,
+    ) {
+        let options = self.send_options(in_flight.peer);
+        let sent = self.side.endpoint.send_from_host(source, at, &target, (offset, length), options);
+        self.transferred(sent.ok(), in_flight);
+    }
+
+    /// Withdraws the transfers of an operation's parts that read the application's memory.
+    pub(super) fn cancel_parts(&mut self, id: OperationId) {
+        let is_part =
+            |in_flight: &InFlight| in_flight.slot.is_none() && in_flight.purpose == Purpose::Data(Some(id));
+        for (ticket, _) in self.in_flight.iter().filter(|(_, in_flight)| is_part(in_flight)) {
+            self.side.endpoint.cancel(*ticket);
         }
     }
 
-    /// Starts the copies that were submitted.
+    /// Starts the copies to host memory that were submitted.
     pub(super) fn kick(&mut self) -> Result<(), String> {
-        if !self.loading.is_empty() {
-            self.side.h2c.poll().map_err(|error| error.to_string())?;
-        }
         if !self.inbound.is_idle() {
             self.side.c2h.poll().map_err(|error| error.to_string())?;
         }
         Ok(())
-    }
-
-    /// Sends the records and parts that were copied to card memory.
-    pub(super) fn advance_loads(&mut self) -> Result<usize, String> {
-        if self.loading.is_empty() {
-            return Ok(0);
-        }
-        self.side.h2c.poll().map_err(|error| error.to_string())?;
-        if let Some(completion) = self.side.h2c.next_completion()
-            && let Err(error) = completion.outcome
-        {
-            return Err(error.to_string());
-        }
-        let mut work = 0;
-        while let Some(front) = self.loading.front()
-            && self.side.h2c.has_ended(front.ticket)
-            && let Some(loaded) = self.loading.pop_front()
-        {
-            work += 1;
-            let source = self.side.layout.staged(loaded.slot.offset);
-            self.transfer(loaded, source);
-        }
-        Ok(work)
-    }
-
-    fn transfer(&mut self, loaded: Loading, source: fpga_driver::CardAddr) {
-        let Loading { slot, peer, session, target, offset, length, purpose, .. } = loaded;
-        if session != self.peers[peer].ended {
-            self.staging.release(slot);
-            return;
-        }
-        let options = self.send_options(peer);
-        let sent = self.side.endpoint.send(source, &target, offset, length, options);
-        self.transferred(sent.ok(), InFlight { slot: Some(slot), peer, session, purpose });
     }
 
     fn send_options(&self, peer: PeerId) -> SendOptions {
@@ -349,7 +296,7 @@ impl CardMessenger {
         }
         let Some(slot) = self.staging.take(HEADER as u64) else { return false };
         self.stage(slot.offset, bytes);
-        self.load(slot, None, id, (target, offset, HEADER as u64), Purpose::Hello);
+        self.send_slot(slot, id, (target, offset, HEADER as u64), Purpose::Hello);
         true
     }
 
@@ -372,7 +319,7 @@ impl CardMessenger {
     fn try_ring(&mut self, id: PeerId, doorbell: Doorbell) -> bool {
         let Some(remote) = self.peers[id].open_remote() else { return false };
         // The address is the content: the byte is any one.
-        let source = self.side.layout.staged(0);
+        let source = self.side.layout.doorbell_source();
         let sent =
             self.side.endpoint.send(source, &remote.region, doorbell.offset(), 1, SendOptions::default());
         let Ok(ticket) = sent else { return false };
@@ -506,11 +453,15 @@ impl CardMessenger {
         let (local, registered) = (operation.local, operation.registered);
         let Some(landing) = operation.grant.as_slice().get(index).copied() else { return false };
         let Some(remote) = self.peers[peer].open_remote() else { return false };
-        let Some(slot) = self.staging.take(length) else { return false };
-        let from = registered.and_then(|memory| memory.position(offset));
-        if from.is_none() && !self.gather_local((id, peer), &local, offset, length, slot) {
-            self.staging.release(slot);
-            self.refuse(id);
+        let from = registered.and_then(|memory| memory.source_at(offset));
+        let slot = if from.is_none() { self.staging.take(length) } else { None };
+        if let Some(slot) = slot {
+            if !self.gather_local((id, peer), &local, offset, length, slot) {
+                self.staging.release(slot);
+                self.refuse(id);
+                return false;
+            }
+        } else if from.is_none() {
             return false;
         }
         if let Some(operation) = self.operations.get_mut(id) {
@@ -522,7 +473,16 @@ impl CardMessenger {
         }
         // The peer states both: a target outside of its region fails the session.
         let target = remote.landing.saturating_add(u64::from(landing) * CHUNK);
-        self.load(slot, from, peer, (remote.region, target, length), Purpose::Data(Some(id)));
+        let target = (remote.region, target, length);
+        let purpose = Purpose::Data(Some(id));
+        match (from, slot) {
+            (Some(from), _) => {
+                let session = self.peers[peer].ended;
+                self.transfer(from, target, InFlight { slot: None, peer, session, purpose });
+            }
+            (None, Some(slot)) => self.send_slot(slot, peer, target, purpose),
+            (None, None) => {}
+        }
         true
     }
 

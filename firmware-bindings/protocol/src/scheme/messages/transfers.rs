@@ -246,6 +246,7 @@ impl Transfers {
             ticket: SendTicket { slot, generation: record.generation },
             transfer: (record.packets != 0).then_some(record.id),
             node: record.command.node,
+            source: record.command.source,
             result: record.result,
             length: record.command.length,
             segments: record.messages,
