@@ -61,6 +61,9 @@ impl Sender {
     /// than the segment has packets, the packets with a number are returned, and the rest of the segment follows later.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
+        if self.is_unchanged_and_empty(now) {
+            return None;
+        }
         if let Some(slot) = self.announcing.pop_front(&mut self.queue_links) {
             return Some(self.announce(now, slot));
         }
@@ -79,6 +82,24 @@ impl Sender {
         }
         self.note_held(now);
         None
+    }
+
+    /// Whether no packet waits to leave, and nothing has changed since the last search for packets. `false` is allowed at any time: then the
+    /// search decides.
+    fn is_unchanged_and_empty(&mut self, now: Nanos) -> bool {
+        let is_empty = self.announcing.len() == 0
+            && self.pacing.is_none()
+            && !self.yielded_op_numbers
+            && !self.ops.has_due()
+            && !self.destinations.has_changes()
+            && !self.turns.has_any()
+            && self.turns.next_release() > now;
+        #[cfg(debug_assertions)]
+        if is_empty {
+            let pool = self.pool(now);
+            assert!(!self.is_searchable() || self.search(&pool).is_none(), "a packet that was not noted");
+        }
+        is_empty
     }
 
     /// Returns the next packet to retransmit, alone in a window; `None` if none is due.

@@ -34,6 +34,10 @@ impl Marks {
         }
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     pub(super) fn pop(&mut self) -> Option<u32> {
         self.len = self.len.checked_sub(1)?;
         let slot = self.slots.get(self.len).copied()?;

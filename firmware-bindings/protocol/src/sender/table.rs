@@ -529,6 +529,11 @@ impl Destinations {
         self.changed.pop()
     }
 
+    /// Whether a record has changed since the last search that found no packets.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.marked.is_empty() || self.congestion.is_some() && !self.changed.is_empty()
+    }
+
     /// Returns the number of records that were ever used; the others need no search.
     pub(super) const fn used(&self) -> u32 {
         self.used

@@ -107,6 +107,12 @@ impl Turns {
         self.has(TransferClass::Big)
     }
 
+    /// Whether a queue has a place.
+    pub(super) fn has_any(&self) -> bool {
+        let [classes @ .., _, _] = self.trees.least();
+        classes != [ABSENT; 2 * KINDS]
+    }
+
     /// Returns the earliest time at which a congestion window lets a packet leave.
     pub(super) fn next_release(&self) -> Nanos {
         Nanos::new(self.trees.least()[RELEASE])
