@@ -1,54 +1,33 @@
 //! Accesses of one view to the shared card.
 //!
-//! An access of a view's channel becomes a transfer of the owner, and the view's other channels work meanwhile. Several transfers of one
-//! descriptor are in flight: writes return before they are over, except the last one, which waits for all of them; reads are started ahead.
-//! The next descriptor of a channel begins after the last one has ended, so their order is kept.
+//! An access of a view's channel, or of its copy engine, becomes transfers of the owner, and the view's other engines work meanwhile. Several
+//! transfers of one descriptor are in flight, and those of later descriptors ([`ChannelAccesses`]). Descriptors complete in their order.
 //!
-//! Other accesses (of the copy engine, of addresses that do not increment) block the view until they are over.
+//! Other accesses block the view until they are over.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpga_driver::{CardAddr, Direction};
+use fpga_driver::Direction;
 use fpga_pci::lock;
 use fpga_sim::{AxiAccess, Design, DesignError, DesignPoll, StreamBytes, Unit};
 
 use crate::card::SharedCard;
-use crate::lane::{BUFFER, Lane, TransferRefused};
+use crate::channel::ChannelAccesses;
+use crate::lane::Lane;
+use crate::sequence::Sequence;
 use crate::stream_in::Received;
 use crate::stream_out::StreamRefused;
 
-/// Maximum number of transfers of one channel of a view in flight.
-const MAX_TRANSFERS: usize = 4;
 /// Number of channels per direction (PG195).
 const CHANNELS: usize = 4;
+/// Engines of a view whose accesses are in order each, as the low part of [`ChannelAccesses::chain`]: H2C, C2H, copy engine.
+const CHAINS: u64 = 16;
 /// Duration of a wait for the card in which the view looks without a pause.
 const MAX_SPIN: Duration = Duration::from_micros(200);
 /// Divisor of the time waited, and maximum of the pauses after that.
 const PAUSE_DIVISOR: u32 = 8;
 const MAX_PAUSE: Duration = Duration::from_millis(1);
-
-/// A transfer in flight, or done.
-#[derive(Debug)]
-struct Part {
-    lane: usize,
-    slot: usize,
-    at: CardAddr,
-    length: usize,
-}
-
-/// A channel of the view.
-#[derive(Debug, Default)]
-struct ChannelAccesses {
-    parts: VecDeque<Part>,
-    /// Data of a write for which there was no free slot.
-    unsent: Option<(CardAddr, Vec<u8>)>,
-    /// Bytes of the descriptor beyond the access in progress.
-    rest: u32,
-    /// An access has no response since then.
-    waits_since: Option<Instant>,
-}
 
 /// The design behind a view.
 #[derive(Debug)]
@@ -60,6 +39,8 @@ pub(crate) struct ViewAccesses {
     streams: Mutex<[[Option<Instant>; CHANNELS]; 2]>,
     h2c: Mutex<[ChannelAccesses; CHANNELS]>,
     c2h: Mutex<[ChannelAccesses; CHANNELS]>,
+    /// The copy engine.
+    cdma: Mutex<ChannelAccesses>,
 }
 
 /// Pause after having waited since `since`.
@@ -78,176 +59,21 @@ fn with(polled: DesignPoll, is_ready: bool, since: Instant) -> DesignPoll {
     }
 }
 
-impl From<TransferRefused> for DesignError {
-    fn from(_: TransferRefused) -> Self {
-        Self::Slave
-    }
-}
-
-/// Starts a transfer on the channel of the card with the most free slots, of those the first from number `first` on.
-fn start(
-    lanes: &[Mutex<Lane>],
-    first: usize,
-    has_transfers: bool,
-    at: CardAddr,
-    length: usize,
-    from: Option<&[u8]>,
-) -> Result<Option<Part>, DesignError> {
-    if lanes.is_empty() {
-        return Err(DesignError::Decode);
-    }
-    let mut best = (0, 0);
-    for (number, lane) in lanes.iter().enumerate().cycle().skip(first % lanes.len()).take(lanes.len()) {
-        let free = lock(lane).free_slots(has_transfers);
-        if free > best.0 {
-            best = (free, number);
-        }
-    }
-    let (1.., number) = best else { return Ok(None) };
-    let Some(lane) = lanes.get(number) else { return Ok(None) };
-    // One lock at a time. Another view may have taken the slots meanwhile.
-    let slot = lock(lane).start(at, length, from)?;
-    Ok(slot.map(|slot| Part { lane: number, slot, at, length }))
-}
-
-impl ChannelAccesses {
-    /// Drops all transfers: those in flight end without a view.
-    fn abandon(&mut self, lanes: &[Mutex<Lane>]) {
-        for part in self.parts.drain(..) {
-            if let Some(lane) = lanes.get(part.lane) {
-                lock(lane).abandon(part.slot);
-            }
-        }
-        (self.unsent, self.waits_since) = (None, None);
-    }
-
-    /// Notes the result of an access: `None` without one.
-    fn answer(&mut self, result: Option<Result<(), DesignError>>) -> Result<(), DesignError> {
-        match result {
-            None => {
-                self.waits_since.get_or_insert_with(Instant::now);
-                Err(DesignError::Pending)
-            }
-            Some(result) => {
-                self.waits_since = None;
-                result
-            }
-        }
-    }
-
-    /// Begins a write. Its result, as of [`write_result`](Self::write_result).
-    fn write(
-        &mut self,
-        lanes: &[Mutex<Lane>],
-        first: usize,
-        at: CardAddr,
-        from: &[u8],
-    ) -> Option<Result<(), DesignError>> {
-        match start(lanes, first, !self.parts.is_empty(), at, from.len(), Some(from)) {
-            Ok(Some(part)) => self.parts.push_back(part),
-            Ok(None) => self.unsent = Some((at, from.to_vec())),
-            Err(error) => return self.failed(lanes, error),
-        }
-        self.write_result(lanes, first)
-    }
-
-    /// Result of the write in progress: the first part's if it has failed.
-    fn write_result(&mut self, lanes: &[Mutex<Lane>], first: usize) -> Option<Result<(), DesignError>> {
-        if let Some((at, data)) = &self.unsent {
-            match start(lanes, first, !self.parts.is_empty(), *at, data.len(), Some(data)) {
-                Ok(None) => {}
-                Ok(Some(part)) => {
-                    self.parts.push_back(part);
-                    self.unsent = None;
-                }
-                Err(error) => return self.failed(lanes, error),
-            }
-        }
-        while let Some(part) = self.parts.front()
-            && let Some(lane) = lanes.get(part.lane)
-            && let Some(result) = { lock(lane).take(part.slot, &mut []) }
-        {
-            self.parts.pop_front();
-            if let Err(refused) = result {
-                return self.failed(lanes, refused.into());
-            }
-        }
-        let is_over = if self.rest == 0 { self.parts.is_empty() } else { self.parts.len() < MAX_TRANSFERS };
-        (is_over && self.unsent.is_none()).then_some(Ok(()))
-    }
-
-    fn failed(&mut self, lanes: &[Mutex<Lane>], error: DesignError) -> Option<Result<(), DesignError>> {
-        self.abandon(lanes);
-        Some(Err(error))
-    }
-
-    /// Result of the read in progress, and transfers for those after it.
-    fn read_result(
-        &mut self,
-        lanes: &[Mutex<Lane>],
-        first: usize,
-        at: CardAddr,
-        into: &mut [u8],
-    ) -> Option<Result<(), DesignError>> {
-        if self.parts.front().is_some_and(|part| (part.at, part.length) != (at, into.len())) {
-            // The descriptor that was read ahead was abandoned.
-            self.abandon(lanes);
-        }
-        let mut next =
-            self.parts.back().map_or(at.get(), |part| part.at.get().wrapping_add(part.length as u64));
-        let end = at.get().wrapping_add(into.len() as u64).wrapping_add(self.rest.into());
-        while self.parts.len() < MAX_TRANSFERS {
-            let left = usize::try_from(end.wrapping_sub(next)).unwrap_or(usize::MAX);
-            let length = if self.parts.is_empty() { into.len() } else { left.min(BUFFER) };
-            if length == 0 {
-                break;
-            }
-            match start(lanes, first, !self.parts.is_empty(), CardAddr::new(next), length, None) {
-                Ok(Some(part)) => self.parts.push_back(part),
-                Ok(None) => break,
-                // Reported when its turn comes.
-                Err(_) if !self.parts.is_empty() => break,
-                Err(error) => return self.failed(lanes, error),
-            }
-            next = next.wrapping_add(length as u64);
-        }
-        let part = self.parts.front()?;
-        let result = lock(lanes.get(part.lane)?).take(part.slot, into)?;
-        self.parts.pop_front();
-        match result {
-            Ok(()) => Some(Ok(())),
-            Err(refused) => self.failed(lanes, refused.into()),
-        }
-    }
-
-    /// Polls the card's channels that have transfers of this one. Returns whether the access in progress has a result or can go on.
-    fn poll(&mut self, lanes: &[Mutex<Lane>], timeout: Duration) -> bool {
-        for (number, lane) in lanes.iter().enumerate() {
-            if self.parts.iter().any(|part| part.lane == number) {
-                lock(lane).poll(timeout);
-            }
-        }
-        let Some(part) = self.parts.front() else {
-            // Transfers of views that have ended may be in all slots.
-            return lanes.iter().any(|lane| {
-                let mut lane = lock(lane);
-                lane.poll(timeout);
-                lane.free_slots(false) > 0
-            });
-        };
-        let result = |part: &Part| lanes.get(part.lane).and_then(|lane| lock(lane).result(part.slot));
-        match result(part) {
-            None => false,
-            Some(Err(_)) => true,
-            // The last write of a descriptor waits for all.
-            Some(Ok(())) => self.rest != 0 || self.parts.iter().all(|part| result(part).is_some()),
-        }
-    }
-}
-
 impl ViewAccesses {
     pub(crate) fn new(card: Arc<SharedCard>, client: u64) -> Self {
-        Self { card, client, streams: Mutex::default(), h2c: Mutex::default(), c2h: Mutex::default() }
+        let mut chain = client.wrapping_mul(CHAINS);
+        let mut channel = || {
+            chain += 1;
+            ChannelAccesses::new(chain)
+        };
+        Self {
+            card,
+            client,
+            streams: Mutex::default(),
+            h2c: Mutex::new(std::array::from_fn(|_| channel())),
+            c2h: Mutex::new(std::array::from_fn(|_| channel())),
+            cdma: Mutex::new(channel()),
+        }
     }
 
     /// Frees what the view's client has: it has ended.
@@ -300,96 +126,122 @@ impl ViewAccesses {
         self.card.lanes(direction)
     }
 
-    /// Calls `act` with a channel of the view, its direction's channels of the card, and its number; `None` if the access blocks.
+    /// Calls `act` with a channel of the view, its direction's channels of the card, and its number; `None` for an access of another unit.
     fn channel<T>(
         &self,
-        access: AxiAccess,
+        unit: Unit,
         act: impl FnOnce(&mut ChannelAccesses, &[Mutex<Lane>], usize) -> T,
     ) -> Option<T> {
-        let (direction, channels, number) = match access.unit {
+        let (direction, channels, number) = match unit {
             Unit::H2c(number) => (Direction::H2c, &self.h2c, number),
             Unit::C2h(number) => (Direction::C2h, &self.c2h, number),
             _ => return None,
         };
-        if access.fixed.is_some() {
-            return None;
-        }
         let number = usize::from(number);
         let mut channels = lock(channels);
         channels.get_mut(number).map(|channel| act(channel, self.lanes(direction), number))
     }
 
-    /// Makes one transfer, and waits for it: of `from`, or into `into`.
-    fn transfer(
+    /// Makes an access of the copy engine, or a blocking one: a write of `data` (H2C), or a read of as many bytes (C2H).
+    fn sequence(
         &self,
         direction: Direction,
-        at: CardAddr,
-        from: Option<&[u8]>,
+        access: AxiAccess,
+        data: Vec<u8>,
         into: &mut [u8],
     ) -> Result<(), DesignError> {
         let (lanes, timeout) = (self.lanes(direction), self.card.timeout());
-        let length = from.map_or(into.len(), <[u8]>::len);
+        let mut copy = lock(&self.cdma);
+        let mut sequence = Sequence::new(direction, access, copy.chain(), data);
+        if access.unit == Unit::Cdma {
+            self.abandon_copy(&mut copy);
+            let result = copy.begin_sequence(lanes, sequence, timeout, into);
+            return copy.answer(result);
+        }
+        drop(copy);
         let began = Instant::now();
-        let part = loop {
-            if let Some(part) = start(lanes, 0, false, at, length, from)? {
-                break part;
-            }
-            lanes.iter().for_each(|lane| lock(lane).poll(timeout));
-            std::thread::sleep(pause(began));
-        };
-        let lane = lanes.get(part.lane).ok_or(DesignError::Decode)?;
         loop {
-            let result = {
-                let mut lane = lock(lane);
-                lane.poll(timeout);
-                lane.take(part.slot, into)
-            };
-            if let Some(result) = result {
-                return Ok(result?);
+            if let Some(result) = sequence.progress(lanes, timeout) {
+                sequence.read(into);
+                return result;
             }
             std::thread::sleep(pause(began));
         }
+    }
+
+    /// Drops the access of the copy engine that is in progress.
+    fn abandon_copy(&self, copy: &mut ChannelAccesses) {
+        if let Some(direction) = copy.sequence().map(Sequence::direction) {
+            copy.abandon(self.lanes(direction));
+        }
+        copy.waits_since = None;
+    }
+
+    /// Result of the copy engine's access.
+    fn copy_result(&self, into: &mut [u8]) -> Result<(), DesignError> {
+        let mut copy = lock(&self.cdma);
+        let direction = copy.sequence().map(Sequence::direction).ok_or(DesignError::Slave)?;
+        let result = copy.sequence_result(self.lanes(direction), self.card.timeout(), into);
+        copy.answer(result)
+    }
+
+    /// Polls the copy engine's access.
+    fn poll_copy(&self, polled: DesignPoll) -> DesignPoll {
+        let mut copy = lock(&self.cdma);
+        let Some((since, direction)) = copy.waits_since.zip(copy.sequence().map(Sequence::direction)) else {
+            return polled;
+        };
+        with(polled, copy.poll(self.lanes(direction), self.card.timeout()), since)
     }
 }
 
 impl Design for ViewAccesses {
     fn read(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
-        for Chunk { at, offset, length } in Chunks::of(access, into.len()) {
-            let into = into.get_mut(offset..offset + length).ok_or(DesignError::Slave)?;
-            self.transfer(Direction::C2h, at, None, into)?;
-        }
-        Ok(())
+        self.sequence(Direction::C2h, access, vec![0; into.len()], into)
     }
 
     fn write(&self, access: AxiAccess, from: &[u8]) -> Result<(), DesignError> {
-        for Chunk { at, offset, length } in Chunks::of(access, from.len()) {
-            let from = from.get(offset..offset + length).ok_or(DesignError::Slave)?;
-            self.transfer(Direction::H2c, at, Some(from), &mut [])?;
-        }
-        Ok(())
+        self.sequence(Direction::H2c, access, from.to_vec(), &mut [])
     }
 
     fn read_part(&self, access: AxiAccess, rest: u32, into: &mut [u8]) -> Result<(), DesignError> {
-        let begun = self.channel(access, |channel, lanes, number| {
-            channel.rest = rest;
-            let result = channel.read_result(lanes, number, access.at, into);
+        let begun = self.channel(access.unit, |channel, lanes, number| {
+            let result = if access.fixed.is_some() {
+                let data = vec![0; into.len()];
+                let sequence = Sequence::new(Direction::C2h, access, channel.chain(), data);
+                channel.begin_sequence(lanes, sequence, self.card.timeout(), into)
+            } else {
+                channel.rest = rest;
+                channel.read_result(lanes, number, access.at, into)
+            };
             channel.answer(result)
         });
-        begun.unwrap_or_else(|| self.read(access, into))
+        begun.unwrap_or(Err(DesignError::Slave))
     }
 
     fn write_part(&self, access: AxiAccess, rest: u32, from: &[u8]) -> Result<(), DesignError> {
-        let begun = self.channel(access, |channel, lanes, number| {
-            channel.rest = rest;
-            let result = channel.write(lanes, number, access.at, from);
+        let begun = self.channel(access.unit, |channel, lanes, number| {
+            let result = if access.fixed.is_some() {
+                let sequence = Sequence::new(Direction::H2c, access, channel.chain(), from.to_vec());
+                channel.begin_sequence(lanes, sequence, self.card.timeout(), &mut [])
+            } else {
+                channel.rest = rest;
+                channel.write(lanes, number, access.at, from)
+            };
             channel.answer(result)
         });
-        begun.unwrap_or_else(|| self.write(access, from))
+        begun.unwrap_or(Err(DesignError::Slave))
     }
 
     fn outcome(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
-        let outcome = self.channel(access, |channel, lanes, number| {
+        if access.unit == Unit::Cdma {
+            return self.copy_result(into);
+        }
+        let outcome = self.channel(access.unit, |channel, lanes, number| {
             let result = match access.unit {
+                _ if channel.has_sequence() || access.fixed.is_some() => {
+                    channel.sequence_result(lanes, self.card.timeout(), into)
+                }
                 Unit::C2h(_) => channel.read_result(lanes, number, access.at, into),
                 _ => channel.write_result(lanes, number),
             };
@@ -398,9 +250,29 @@ impl Design for ViewAccesses {
         outcome.unwrap_or(Err(DesignError::Slave))
     }
 
+    fn accepts_ahead(&self, unit: Unit) -> bool {
+        self.channel(unit, |channel, _, _| channel.accepts_ahead()).unwrap_or(false)
+    }
+
+    fn write_ahead(&self, access: AxiAccess, from: &[u8]) -> bool {
+        let begun =
+            self.channel(access.unit, |channel, lanes, _| channel.write_ahead(lanes, access.at, from));
+        begun.unwrap_or(false)
+    }
+
+    fn read_ahead(&self, access: AxiAccess, length: usize) -> bool {
+        let begun =
+            self.channel(access.unit, |channel, lanes, _| channel.read_ahead(lanes, access.at, length));
+        begun.unwrap_or(false)
+    }
+
+    fn drop_ahead(&self, unit: Unit) {
+        self.channel(unit, |channel, lanes, _| channel.abandon(lanes));
+    }
+
     fn poll(&self) -> DesignPoll {
         let timeout = self.card.timeout();
-        let mut polled = self.poll_streams();
+        let mut polled = self.poll_copy(self.poll_streams());
         for (direction, channels) in [(Direction::H2c, &self.h2c), (Direction::C2h, &self.c2h)] {
             let lanes = self.lanes(direction);
             for channel in &mut *lock(channels) {
@@ -468,6 +340,7 @@ impl Design for ViewAccesses {
         for (direction, channels) in [(Direction::H2c, &self.h2c), (Direction::C2h, &self.c2h)] {
             lock(channels).iter_mut().for_each(|channel| channel.abandon(self.lanes(direction)));
         }
+        self.abandon_copy(&mut lock(&self.cdma));
         self.card.end_streams(self.client, false);
         *lock(&self.streams) = Default::default();
     }
@@ -476,39 +349,5 @@ impl Design for ViewAccesses {
 impl Drop for ViewAccesses {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Parts of an access that fit into a slot.
-struct Chunks {
-    access: AxiAccess,
-    offset: usize,
-    end: usize,
-}
-
-struct Chunk {
-    at: CardAddr,
-    offset: usize,
-    length: usize,
-}
-
-impl Chunks {
-    const fn of(access: AxiAccess, length: usize) -> Self {
-        Self { access, offset: 0, end: length }
-    }
-}
-
-impl Iterator for Chunks {
-    type Item = Chunk;
-
-    fn next(&mut self) -> Option<Chunk> {
-        // With a fixed address, every beat is a transfer of its own.
-        let beat = self.access.fixed.and_then(|width| usize::try_from(width).ok());
-        let length = (self.end - self.offset).min(beat.unwrap_or(BUFFER).clamp(1, BUFFER));
-        let advance = if beat.is_some() { 0 } else { self.offset as u64 };
-        let at = CardAddr::new(self.access.at.get().wrapping_add(advance));
-        let chunk = Chunk { at, offset: self.offset, length };
-        self.offset += length;
-        (length > 0).then_some(chunk)
     }
 }

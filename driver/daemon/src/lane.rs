@@ -32,6 +32,8 @@ struct Transfer {
     ticket: Ticket,
     at: CardAddr,
     length: usize,
+    /// Transfers of one view that are executed in order, and none after one that has failed.
+    chain: u64,
     began: Instant,
     submissions: u32,
 }
@@ -72,6 +74,7 @@ impl Lane {
         at: CardAddr,
         length: usize,
         from: Option<&[u8]>,
+        chain: u64,
     ) -> Result<Option<usize>, TransferRefused> {
         let Some(number) = self.slots.iter().position(|slot| slot.state == State::Free) else {
             return Ok(None);
@@ -80,7 +83,7 @@ impl Lane {
             let memory = self.channel.memory(self.memory).ok_or(TransferRefused)?;
             memory.write(number * BUFFER, from).map_err(|_| TransferRefused)?;
         }
-        let transfer = self.submit(number, at, length, 1)?;
+        let transfer = self.submit(number, at, length, chain, 1)?;
         if let Some(slot) = self.slots.get_mut(number) {
             *slot = Slot { state: State::InFlight(transfer), is_abandoned: false };
         }
@@ -92,6 +95,7 @@ impl Lane {
         number: usize,
         at: CardAddr,
         length: usize,
+        chain: u64,
         submissions: u32,
     ) -> Result<Transfer, TransferRefused> {
         let began = Instant::now();
@@ -99,7 +103,7 @@ impl Lane {
             Ok(ticket) => {
                 // Rings the doorbell, unless a run is in progress. A failure of the channel is found by the next poll.
                 let _ = self.channel.poll();
-                Ok(Transfer { ticket, at, length, began, submissions })
+                Ok(Transfer { ticket, at, length, chain, began, submissions })
             }
             Err(error) => {
                 tracing::warn!(%at, length, "a client's transfer failed: {error}");
@@ -121,9 +125,10 @@ impl Lane {
             self.cancel_overdue(timeout);
             return;
         }
+        let mut failed_chains = Vec::new();
         while let Some(completion) = self.channel.next_completion() {
             if let Err(fault) = completion.outcome {
-                self.fail(completion.ticket, &fault.to_string(), &fault.kind.cause);
+                self.fail(completion.ticket, &fault.to_string(), &fault.kind.cause, &mut failed_chains);
             }
         }
         for number in 0..SLOTS {
@@ -137,16 +142,18 @@ impl Lane {
         }
     }
 
-    /// Ends the transfer of `ticket` with its fault. Transfers after the faulty one, possibly of other views, have not run: they are repeated.
-    fn fail(&mut self, ticket: Ticket, fault: &str, cause: &FaultCause) {
+    /// Ends the transfer of `ticket` with its fault. Transfers of other chains after the faulty one have not run: they are repeated.
+    fn fail(&mut self, ticket: Ticket, fault: &str, cause: &FaultCause, failed_chains: &mut Vec<u64>) {
         for number in 0..SLOTS {
             let State::InFlight(transfer) = self.state(number) else { continue };
             if transfer.ticket != ticket {
                 continue;
             }
-            let Transfer { at, length, submissions, .. } = transfer;
-            let repeats = matches!(cause, FaultCause::EarlierFault) && submissions < MAX_SUBMISSIONS;
-            let repeated = repeats.then(|| self.submit(number, at, length, submissions + 1));
+            let Transfer { at, length, chain, submissions, .. } = transfer;
+            let repeats = matches!(cause, FaultCause::EarlierFault)
+                && submissions < MAX_SUBMISSIONS
+                && !failed_chains.contains(&chain);
+            let repeated = repeats.then(|| self.submit(number, at, length, chain, submissions + 1));
             match repeated {
                 Some(Ok(transfer)) => {
                     if let Some(slot) = self.slots.get_mut(number) {
@@ -155,6 +162,7 @@ impl Lane {
                 }
                 _ => {
                     tracing::warn!(%at, length, "a client's transfer failed: {fault}");
+                    failed_chains.push(chain);
                     self.end(number, Err(TransferRefused));
                 }
             }

@@ -19,9 +19,11 @@
 
 mod accesses;
 mod card;
+mod channel;
 mod error;
 mod interrupts;
 mod lane;
+mod sequence;
 mod server;
 mod stream_in;
 mod stream_out;

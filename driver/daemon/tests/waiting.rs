@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use fpga_driver::{Card, CardAddr, WaitOptions};
+use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode, WaitOptions};
 use fpga_sim::{AxiAccess, CardDescription, Design, DesignError, SimNetwork, ThreadOptions, Unit};
 use fpgad::OwnerOptions;
 
@@ -47,14 +47,19 @@ impl SlowMemory {
         held.waiting.iter().map(|(_, at)| at.get()).collect()
     }
 
-    /// Answers all accesses from now on.
-    fn open(&self, network: &SimNetwork) {
+    /// Answers the accesses that have no response.
+    fn release(&self, network: &SimNetwork) {
         let mut held = self.held.lock().unwrap();
-        held.is_open = true;
         let waiting: Vec<_> = held.waiting.drain(..).map(|(unit, _)| unit).collect();
         held.released.extend(waiting);
         drop(held);
         network.continue_card(0);
+    }
+
+    /// Answers all accesses from now on.
+    fn open(&self, network: &SimNetwork) {
+        self.held.lock().unwrap().is_open = true;
+        self.release(network);
     }
 }
 
@@ -66,6 +71,14 @@ impl Design for SlowMemory {
 
     fn write(&self, access: AxiAccess, _: &[u8]) -> Result<(), DesignError> {
         self.begin(access)
+    }
+
+    fn accepts_ahead(&self, unit: Unit) -> bool {
+        matches!(unit, Unit::H2c(_)) && !self.held.lock().unwrap().is_open
+    }
+
+    fn write_ahead(&self, access: AxiAccess, _: &[u8]) -> bool {
+        self.begin(access).is_err()
     }
 
     fn outcome(&self, access: AxiAccess, into: &mut [u8]) -> Result<(), DesignError> {
@@ -158,6 +171,163 @@ fn view_parts_of_one_descriptor_overlap() {
     let mut data = vec![0; 1 << 20];
     buffer.read(0, &mut data).unwrap();
     assert!(data.iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn view_descriptors_of_one_channel_overlap() {
+    let (shared, memory) = shared(OwnerOptions::default());
+    let card = shared.client();
+    let mut h2c = card.h2c(2).unwrap();
+    let tickets: Vec<_> = (0..6_u64)
+        .map(|number| h2c.submit(card.buffer(100).unwrap(), CardAddr::new(number << 12)).unwrap())
+        .collect();
+    h2c.poll().unwrap();
+    assert_eq!(memory.wait_held(1), [0]);
+    // Those begun ahead become the next run of the same channel of the card.
+    memory.release(&shared.network);
+    assert_eq!(memory.wait_held(3), [0x1000, 0x2000, 0x3000]);
+    let units: std::collections::HashSet<_> =
+        memory.held.lock().unwrap().waiting.iter().map(|(unit, _)| *unit).collect();
+    assert_eq!(units.len(), 1, "{units:?}");
+    assert_eq!(h2c.poll().unwrap(), 0);
+    memory.open(&shared.network);
+    for ticket in tickets {
+        h2c.wait(ticket, WaitOptions::default()).unwrap().into_buffer().unwrap();
+    }
+}
+
+#[test]
+fn view_descriptors_after_a_failed_one_have_no_effect() {
+    for mode in [RunMode::Batch, RunMode::Credit] {
+        let shared = Shared::new();
+        let card = shared.client();
+        let options = ChannelOptions::default().run_mode(mode).report_each(true);
+        let mut h2c = card.h2c_with(0, options).unwrap();
+        let addresses = [0, 0x1000, 0x2000, 1 << 50, 0x3000, 0x4000];
+        let data = bytes(500, 1);
+        let tickets: Vec<_> = addresses
+            .iter()
+            .map(|at| h2c.submit(card.buffer_from(&data).unwrap(), CardAddr::new(*at)).unwrap())
+            .collect();
+        h2c.poll().unwrap();
+        for (number, ticket) in tickets.into_iter().enumerate() {
+            let done = h2c.wait(ticket, WaitOptions::default()).unwrap();
+            assert_eq!(done.into_buffer().is_ok(), number < 3, "{mode:?}: descriptor {number}");
+        }
+        for (number, at) in addresses.into_iter().enumerate().filter(|(_, at)| *at < 1 << 50) {
+            let expected = if number < 3 { data.clone() } else { vec![0; 500] };
+            assert_eq!(crate::read(&card, 1, at, 500), expected, "{mode:?}: descriptor {number}");
+        }
+        // The channel goes on.
+        h2c.write(card.buffer_from(&data).unwrap(), CardAddr::new(0x5000)).unwrap();
+        assert_eq!(crate::read(&card, 0, 0x5000, 500), data);
+    }
+}
+
+#[test]
+fn view_many_descriptors_keep_order_and_count() {
+    let shared = Shared::new();
+    let card = shared.client();
+    for mode in [RunMode::Batch, RunMode::Credit] {
+        let options =
+            ChannelOptions::default().run_mode(mode).report_each(true).descriptors(64).transfers(64);
+        let mut h2c = card.h2c_with(1, options).unwrap();
+        let mut c2h = card.c2h_with(1, options).unwrap();
+        for round in 0..20_u32 {
+            // All of them write to one address: the last one's data stays.
+            let sent: Vec<_> = (0..32).map(|number| bytes(3000, round * 100 + number)).collect();
+            for data in &sent {
+                h2c.submit(card.buffer_from(data).unwrap(), CardAddr::new(0x8000)).unwrap();
+            }
+            let mut ended = 0;
+            while ended < sent.len() {
+                h2c.poll().unwrap();
+                while let Some(completion) = h2c.next_completion() {
+                    assert_eq!(completion.outcome.unwrap(), 3000);
+                    ended += 1;
+                }
+                h2c.relax();
+            }
+            let last = sent.last().unwrap();
+            let reads: Vec<_> = (0..32_usize)
+                .map(|number| {
+                    let at = CardAddr::new(0x8000 + number as u64 * 10);
+                    (number, c2h.submit(card.buffer(1000).unwrap(), at).unwrap())
+                })
+                .collect();
+            for (number, ticket) in reads {
+                let buffer = c2h.wait(ticket, WaitOptions::default()).unwrap().into_buffer().unwrap();
+                assert_eq!(buffer.to_vec(), last[number * 10..][..1000], "{mode:?}: read {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn view_stopped_run_leaves_nothing_to_the_next_one() {
+    let shared = Shared::new();
+    let (card, other) = (shared.client(), shared.client());
+    let mut c2h = card.c2h(0).unwrap();
+    for round in 0..30 {
+        let data = bytes(64, round);
+        crate::write(&other, 0, 0, &data);
+        for _ in 0..6 {
+            let _ = c2h.submit(card.buffer(64).unwrap(), CardAddr::new(0)).unwrap();
+        }
+        c2h.poll().unwrap();
+        c2h.abort().unwrap();
+        while c2h.next_completion().is_some() {}
+        let data = bytes(64, round + 1000);
+        crate::write(&other, 0, 0, &data);
+        let buffer = c2h.read(card.buffer(64).unwrap(), CardAddr::new(0)).unwrap();
+        assert_eq!(buffer.to_vec(), data, "round {round}");
+    }
+}
+
+#[test]
+fn view_fixed_address_does_not_block_other_engines() {
+    let (shared, memory) = shared(OwnerOptions::default());
+    let card = shared.client();
+    let options = ChannelOptions::default().fixed_address(true);
+    let (mut fixed, mut other) = (card.h2c_with(0, options).unwrap(), card.h2c(1).unwrap());
+    let sent = fixed.submit(card.buffer(4096).unwrap(), CardAddr::new(0x40)).unwrap();
+    fixed.poll().unwrap();
+    memory.wait_held(1);
+    let ticket = other.submit(card.buffer(100).unwrap(), CardAddr::new(0x1000)).unwrap();
+    other.poll().unwrap();
+    while !memory.held.lock().unwrap().waiting.iter().any(|(_, at)| at.get() == 0x1000) {
+        other.relax();
+    }
+    assert_eq!(card.user_bar().unwrap().read32(fpga_driver::BarOffset::new(0x100)).unwrap(), 0x1234);
+    memory.open(&shared.network);
+    other.wait(ticket, WaitOptions::default()).unwrap().into_buffer().unwrap();
+    fixed.wait(sent, WaitOptions::default()).unwrap().into_buffer().unwrap();
+    let mut fixed = card.c2h_with(0, options).unwrap();
+    fixed.read(card.buffer(4096).unwrap(), CardAddr::new(0x40)).unwrap();
+}
+
+#[test]
+fn view_copy_engine_does_not_block_other_engines() {
+    const SILENT: CardAddr = CardAddr::new(0x100_0000);
+    let timeout = Duration::from_secs(2);
+    let shared =
+        Shared::with(CardDescription::default(), OwnerOptions { timeout, ..OwnerOptions::default() });
+    shared.network.with_card(0, |model| model.silence(SILENT, 4096)).unwrap();
+    let card = shared.client();
+    let own = card.info().ni.as_ref().unwrap().card_ranges().first().unwrap().start;
+    let mut cdma = card.cdma().unwrap();
+    std::thread::scope(|scope| {
+        let copying = scope.spawn(|| cdma.copy(SILENT, own, 100_000));
+        let (began, data) = (Instant::now(), bytes(5000, 1));
+        let mut rounds = 0;
+        while began.elapsed() < timeout / 2 {
+            crate::write(&card, 0, 0, &data);
+            assert_eq!(crate::read(&card, 1, 0, 5000), data);
+            rounds += 1;
+        }
+        assert!(rounds > 1 && !copying.is_finished(), "{rounds} rounds");
+        copying.join().unwrap().unwrap_err();
+    });
 }
 
 #[test]

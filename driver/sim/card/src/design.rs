@@ -32,10 +32,10 @@ pub enum DesignPoll {
     Waiting(Duration),
 }
 
-/// Memory access at the AXI master of the DMA engine.
+/// Memory access at the AXI master of the DMA engine, or of the copy engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AxiAccess {
-    /// The channel. It has at most one access in progress.
+    /// The channel, or the copy engine. It has at most one access in progress, besides those that are begun ahead.
     pub unit: Unit,
     /// First byte.
     pub at: CardAddr,
@@ -84,6 +84,32 @@ pub trait Design: fmt::Debug + Send + Sync {
     fn write_part(&self, access: AxiAccess, rest: u32, from: &[u8]) -> Result<(), DesignError> {
         let _ = rest;
         self.write(access, from)
+    }
+
+    /// Returns whether [`write_ahead`](Self::write_ahead) or [`read_ahead`](Self::read_ahead) can begin an access of channel `unit`.
+    fn accepts_ahead(&self, unit: Unit) -> bool {
+        let _ = unit;
+        false
+    }
+
+    /// Begins the write of a descriptor that the channel executes later, after the one that is `Pending` and those begun before. Returns
+    /// whether it has begun: [`outcome`](Self::outcome) then returns its result, and there is no [`write_part`](Self::write_part) for it.
+    /// Memory must be written in the order of the descriptors.
+    fn write_ahead(&self, access: AxiAccess, from: &[u8]) -> bool {
+        let _ = (access, from);
+        false
+    }
+
+    /// Begins the read of a later descriptor likewise. [`read_part`](Self::read_part) follows in its turn.
+    fn read_ahead(&self, access: AxiAccess, length: usize) -> bool {
+        let _ = (access, length);
+        false
+    }
+
+    /// The descriptors of channel `unit` that were begun ahead are not executed: the channel has stopped. Called with the card held: it
+    /// must not block.
+    fn drop_ahead(&self, unit: Unit) {
+        let _ = unit;
     }
 
     /// Looks for responses of accesses that were `Pending`. Called with the card held: it must not block.

@@ -24,8 +24,8 @@ impl Card {
     }
 
     /// Builds the described card with `design` beyond it: behind the card addresses that are neither in the description's memory nor in its
-    /// transmit windows, and behind the user BAR beyond the registers of the network interface and the copy engine. Requests of the copy engine
-    /// block at a design, as [`AxiAccess`](crate::AxiAccess) of [`Unit::Xdma`](crate::Unit::Xdma).
+    /// transmit windows, and behind the user BAR beyond the registers of the network interface and the copy engine. Accesses
+    /// of the copy engine are those of [`Unit::Cdma`](crate::Unit::Cdma).
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -46,7 +46,8 @@ impl Card {
 
     /// Wakes the channels that wait for a response of the design. Call it when [`Design::outcome`] has a result that it did not have before.
     pub fn wake_channels(&mut self) {
-        self.turns.awake |= self.all_channels();
+        // The copy engine follows the channels.
+        self.turns.awake |= self.all_channels() << 1 | 1;
     }
 
     /// Looks for responses of the design ([`Design::poll`]), and wakes the channels that wait for one.

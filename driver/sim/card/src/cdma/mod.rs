@@ -21,6 +21,7 @@ use fpga_registers::CardAddr;
 use fpga_registers::cast::{high32, low32};
 use port::CopyPorts;
 use sg::ScatterGather;
+use std::sync::Arc;
 
 /// Control register.
 mod control {
@@ -107,6 +108,8 @@ pub(crate) struct Cdma {
     width: usize,
     /// AXI masters to a design outside the model, in place of the card's memory.
     pub(crate) ports: Option<CopyPorts>,
+    /// Accesses of a design beyond the card's memory, once there was one.
+    beyond: Option<CopyPorts>,
 }
 
 impl Cdma {
@@ -134,6 +137,7 @@ impl Cdma {
             alignment: if cdma.dre { 1 } else { width },
             width: usize::try_from(width).unwrap_or(64),
             ports: None,
+            beyond: None,
         }
     }
 
@@ -146,6 +150,18 @@ impl Cdma {
         self.hangs = false;
         self.threshold_left = 1;
         self.delay_deadline = None;
+        if let Some(beyond) = &mut self.beyond {
+            beyond.abandon();
+        }
+    }
+
+    /// Ports to the design behind one of `addresses`, if it is not memory of the card.
+    fn beyond(&mut self, space: &CardSpace, addresses: &[CardAddr]) -> Option<&mut CopyPorts> {
+        if !space.is_design_beyond() || !addresses.iter().any(|at| space.is_of_design(at.get())) {
+            return None;
+        }
+        let design = space.shared_design()?;
+        Some(self.beyond.get_or_insert_with(|| CopyPorts::new(Arc::clone(&design), design)))
     }
 
     /// `cdma_introut`: level, high while an enabled interrupt bit is set.
@@ -311,7 +327,9 @@ impl Cdma {
         }
         if self.control & control::RESET != 0 {
             // The transfer on the bus ends first (PG034).
-            if self.ports.as_mut().is_some_and(|ports| !ports.has_ended()) {
+            let in_progress =
+                |ports: &mut Option<CopyPorts>| ports.as_mut().is_some_and(|ports| !ports.has_ended());
+            if in_progress(&mut self.ports) || in_progress(&mut self.beyond) {
                 return false;
             }
             self.reset();
@@ -418,9 +436,12 @@ impl Cdma {
             most = most.min(self.width);
         }
         let (source, destination) = (CardAddr::new(copy.source), CardAddr::new(copy.destination));
-        let copied = match &mut self.ports {
-            None => lanes.space.copy(source, destination, most),
-            Some(ports) => ports.copy(source, destination, most),
+        let copied = if let Some(ports) = &mut self.ports {
+            ports.copy(source, destination, most)
+        } else if let Some(beyond) = self.beyond(lanes.space, &[source, destination]) {
+            beyond.copy_beyond(lanes.space, source, destination, most)
+        } else {
+            lanes.space.copy(source, destination, most)
         };
         match copied {
             Ok(count) => {

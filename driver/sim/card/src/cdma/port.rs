@@ -1,8 +1,10 @@
-//! AXI masters of the CDMA to a design outside the model (`m_axi`, `m_axi_sg`).
+//! AXI masters of the CDMA to a design outside the model (`m_axi`, `m_axi_sg`), or beyond the card's memory.
 
 use crate::design::{AxiAccess, Design, DesignError};
 use crate::fault_log::Unit;
 use crate::hooks::AxiError;
+use crate::memory::PAGE;
+use crate::space::CardSpace;
 use fpga_registers::CardAddr;
 use std::sync::Arc;
 
@@ -60,6 +62,35 @@ impl CopyPorts {
             self.data.read(from, count).map_err(|error| (error, false))?;
         }
         self.data.write(to).map_err(|error| (error, true))?;
+        Ok(self.data.data.len())
+    }
+
+    /// As [`copy`](Self::copy), where one side may be memory of the card: at most a page.
+    pub(crate) fn copy_beyond(
+        &mut self,
+        space: &mut CardSpace,
+        from: CardAddr,
+        to: CardAddr,
+        most: usize,
+    ) -> Result<usize, (AxiError, bool)> {
+        let count = most.min(PAGE);
+        if !matches!(self.data.phase, Phase::Writing(_)) {
+            if space.is_of_design(from.get()) {
+                space.hooked(from.get()).map_err(|error| (error, false))?;
+                let count = space.until_hook(from.get(), count);
+                self.data.read(from, count).map_err(|error| (error, false))?;
+            } else {
+                let bytes = space.slice(from, count).map_err(|error| (error, false))?;
+                self.data.data.clear();
+                self.data.data.extend_from_slice(bytes);
+            }
+        }
+        if space.is_of_design(to.get()) {
+            space.hooked(to.get()).map_err(|error| (error, true))?;
+            self.data.write(to).map_err(|error| (error, true))?;
+        } else {
+            space.write(to, &self.data.data).map_err(|(error, _)| (error, true))?;
+        }
         Ok(self.data.data.len())
     }
 

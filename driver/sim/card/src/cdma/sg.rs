@@ -93,9 +93,12 @@ impl Cdma {
         }
         let mut bytes = [0; 32];
         let at = CardAddr::new(self.current);
-        let read = match &mut self.ports {
-            None => lanes.space.read(at, &mut bytes),
-            Some(ports) => ports.read_descriptor(at, &mut bytes).map_err(|error| (error, at)),
+        let read = if let Some(ports) = &mut self.ports {
+            ports.read_descriptor(at, &mut bytes).map_err(|error| (error, at))
+        } else if let Some(beyond) = self.beyond(lanes.space, &[at]) {
+            beyond.read_descriptor(at, &mut bytes).map_err(|error| (error, at))
+        } else {
+            lanes.space.read(at, &mut bytes)
         };
         match read {
             Ok(()) => {}
@@ -210,9 +213,12 @@ impl Cdma {
         lanes: &mut EngineContext<'_, dyn HostPort>,
     ) -> Result<(), AxiError> {
         let at = CardAddr::new(self.current.wrapping_add(STATUS_OFFSET));
-        match &mut self.ports {
-            None => lanes.space.write(at, &state.to_le_bytes()).map_err(|(error, _)| error),
-            Some(ports) => ports.write_descriptor(at, state),
+        if let Some(ports) = &mut self.ports {
+            ports.write_descriptor(at, state)
+        } else if let Some(beyond) = self.beyond(lanes.space, &[at]) {
+            beyond.write_descriptor(at, state)
+        } else {
+            lanes.space.write(at, &state.to_le_bytes()).map_err(|(error, _)| error)
         }
     }
 }

@@ -3,7 +3,8 @@
 //! One access per channel is in progress. Its data is read from the host once, before it begins; the descriptor keeps its length
 //! (`pending`) until the design has responded, and the channel does nothing meanwhile.
 
-use super::channel::{Channel, status};
+use super::channel::{Channel, control, status};
+use super::prefetch::MAGIC;
 use super::state::{ActiveDescriptor, EngineOptions};
 use super::stream::EOP;
 use super::transfer::{Failure, note_axi};
@@ -53,11 +54,65 @@ impl Channel {
         if matches!(moved, Err(Failure::Pending)) {
             flight.pending = u32::try_from(most).debug_expect("at most a page").unwrap_or(0);
             self.engine.flight = Some(flight);
+            if u32::try_from(most) == Ok(flight.remaining) {
+                self.begin_ahead(lanes);
+            }
             return false;
         }
         flight.pending = 0;
         self.settle(flight, most, moved, rules, lanes);
         true
+    }
+
+    /// Begins the accesses of fetched descriptors behind the one in flight, whose last access waits for the design. They complete in their
+    /// turn, so counts, write-backs and errors are those of single descriptors.
+    fn begin_ahead<H: HostPort + ?Sized>(&mut self, lanes: &mut EngineContext<'_, H>) {
+        let EngineContext { upstream, space, quantum, .. } = lanes;
+        let is_fixed = self.control & control::NON_INCREMENTING != 0;
+        if !self.engine.is_running_normally()
+            || is_fixed
+            || !upstream.bus_master
+            || upstream.plan.watches_channels()
+        {
+            return;
+        }
+        while let Some(fetched) = self.engine.prefetch.peek(self.engine.ahead) {
+            if !space.design().is_some_and(|design| design.accepts_ahead(self.unit)) {
+                return;
+            }
+            let length = index(fetched.length);
+            let at = match self.direction {
+                Direction::H2c => fetched.destination,
+                Direction::C2h => fetched.source,
+            };
+            let last = at.wrapping_add(u64::from(fetched.length.saturating_sub(1)));
+            let fits = fetched.control >> 16 == MAGIC && (1..=PAGE.min(*quantum)).contains(&length);
+            if !fits
+                || !space.is_of_design(at)
+                || !space.is_of_design(last)
+                || space.hooked(at).is_err()
+                || space.until_hook(at, length) != length
+            {
+                return;
+            }
+            let access = AxiAccess { unit: self.unit, at: CardAddr::new(at), fixed: None };
+            let Some((design, scratch)) = space.design_and_scratch() else { return };
+            let has_begun = match self.direction {
+                Direction::C2h => design.read_ahead(access, length),
+                Direction::H2c => {
+                    let bytes = scratch.get_mut(..length).debug_expect("a page of scratch memory");
+                    // A refused read is reported when it is the descriptor's turn.
+                    bytes.is_some_and(|bytes| {
+                        upstream.host.read(Iova::new(fetched.source), bytes).is_ok()
+                            && design.write_ahead(access, bytes)
+                    })
+                }
+            };
+            if !has_begun {
+                return;
+            }
+            self.engine.ahead += 1;
+        }
     }
 
     /// Sends the next bytes of an H2C stream descriptor, or asks whether the port has accepted those in progress. Returns `false` if it has

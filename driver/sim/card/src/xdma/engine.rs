@@ -40,6 +40,11 @@ impl Channel {
         rules: EngineOptions,
         lanes: &mut EngineContext<'_, H>,
     ) -> bool {
+        if std::mem::take(&mut self.engine.drops_ahead)
+            && let Some(design) = lanes.space.design()
+        {
+            design.drop_ahead(self.unit);
+        }
         if !self.engine.active || self.engine.hangs {
             return false;
         }
@@ -121,13 +126,20 @@ impl Channel {
             return;
         }
         if lanes.upstream.plan.watches_channels() && self.fault_at_start(rules, lanes) {
+            self.engine.drop_ahead();
             return;
         }
         if self.stream {
             self.begin_stream(fetched, rules, lanes);
             return;
         }
-        let flight = ActiveDescriptor::new(fetched, self.control & control::NON_INCREMENTING != 0);
+        let mut flight = ActiveDescriptor::new(fetched, self.control & control::NON_INCREMENTING != 0);
+        if self.engine.ahead > 0 {
+            self.engine.ahead -= 1;
+            if self.direction == Direction::H2c {
+                flight.pending = flight.remaining;
+            }
+        }
         let width = u64::from(self.engine.width_bytes);
         if flight.fixed
             && !(flight.source | flight.destination | u64::from(flight.remaining)).is_multiple_of(width)

@@ -136,6 +136,12 @@ impl Prefetch {
         (self.filled != self.taken).then(|| self.slots.get(self.place(self.taken)).map(Fetched::new))?
     }
 
+    /// The descriptor `count` places behind [`head`](Self::head).
+    pub(super) fn peek(&self, count: usize) -> Option<Fetched> {
+        let at = self.place(self.taken.wrapping_add(count));
+        (count < self.len()).then(|| self.slots.get(at).map(Fetched::new))?
+    }
+
     pub(super) fn pop(&mut self) -> Head {
         if self.filled != self.taken {
             let fetched = self.slots.get(self.place(self.taken)).map(Fetched::new);

@@ -27,6 +27,10 @@ pub(crate) struct Engine {
     pub(super) restart: Option<(u64, u32)>,
     pub(super) prefetch: Prefetch,
     pub(super) flight: Option<ActiveDescriptor>,
+    /// Number of descriptors at the head of the buffer that a design has begun ahead.
+    pub(super) ahead: usize,
+    /// The design still has to drop some.
+    pub(super) drops_ahead: bool,
     /// State of a stream's descriptor in flight.
     pub(super) open: OpenDescriptor,
     pub(super) width_bytes: u32,
@@ -41,6 +45,8 @@ impl Engine {
             restart: None,
             prefetch: Prefetch::new(capacity),
             flight: None,
+            ahead: 0,
+            drops_ahead: false,
             open: OpenDescriptor::NEW,
             width_bytes,
         }
@@ -75,8 +81,15 @@ impl Engine {
         self.hangs = false;
         self.restart = None;
         self.flight = None;
+        self.drop_ahead();
         self.open = OpenDescriptor::NEW;
         self.prefetch.clear();
+    }
+
+    /// Drops the descriptors that a design has begun ahead: it is told in the next step.
+    pub(super) const fn drop_ahead(&mut self) {
+        self.drops_ahead |= self.ahead > 0;
+        self.ahead = 0;
     }
 
     pub(super) fn begin(&mut self, first: u64, adjacent: u32) {
