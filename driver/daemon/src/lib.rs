@@ -27,6 +27,7 @@ mod sequence;
 mod server;
 mod stream_in;
 mod stream_out;
+mod transfer;
 mod view;
 
 pub use card::SharedCard;

@@ -8,8 +8,8 @@ use fpga_driver::{CardAddr, Direction};
 use fpga_pci::lock;
 use fpga_sim::{AxiAccess, DesignError};
 
-use crate::channel::{MAX_TRANSFERS, Part, Start};
 use crate::lane::{BUFFER, Lane};
+use crate::transfer::{MAX_TRANSFERS, Part, Start};
 
 /// An access in progress.
 #[derive(Debug)]
