@@ -1,6 +1,7 @@
 //! Description of a simulated network, and how it is built.
 
 use crate::error::SimNetworkError;
+use crate::fabric::Fabric;
 use crate::hop::SimHop;
 use crate::in_flight::FramesInFlight;
 use crate::link::{Link, WRAPPER_LENGTH};
@@ -44,6 +45,7 @@ pub struct SimNetworkBuilder {
     cards: Vec<CardToBuild>,
     impairments: Impairments,
     hops: Vec<SimHop>,
+    fabric: Option<Box<dyn Fabric>>,
     seed: u64,
     unit_time: Nanos,
     idle_time: Nanos,
@@ -97,6 +99,13 @@ impl SimNetworkBuilder {
     #[must_use]
     pub fn hop(mut self, hop: SimHop) -> Self {
         self.hops.push(hop);
+        self
+    }
+
+    /// Replaces the impairments and hops by a network of the caller.
+    #[must_use]
+    pub fn fabric(mut self, fabric: Box<dyn Fabric>) -> Self {
+        self.fabric = Some(fabric);
         self
     }
 
@@ -171,7 +180,7 @@ impl SimNetworkBuilder {
 
     pub(crate) fn take_path(&mut self) -> Result<FramesInFlight, SimNetworkError> {
         let (impairments, hops) = (std::mem::take(&mut self.impairments), std::mem::take(&mut self.hops));
-        Ok(FramesInFlight::new(impairments, hops, self.seed)?)
+        Ok(FramesInFlight::new(impairments, hops, self.seed)?.with_fabric(self.fabric.take()))
     }
 
     /// Checks that node ids differ.
@@ -255,6 +264,7 @@ impl SimNetwork {
             cards: Vec::new(),
             impairments: Impairments::default(),
             hops: Vec::new(),
+            fabric: None,
             seed: 0,
             unit_time: POLL_TIME,
             idle_time: IDLE_TIME,

@@ -1,5 +1,6 @@
 //! Network between the cards, with its impairments.
 
+use crate::fabric::Fabric;
 use crate::hop::{HopQueue, SimHop};
 use fpga_card::Card;
 use fpga_netmodel::{Class, Frame as _, ImpairedLink, Impairments, LinkCounters, OrderError};
@@ -16,6 +17,8 @@ pub(crate) type Sent = (usize, Vec<u8>);
 #[derive(Debug)]
 pub(crate) struct FramesInFlight {
     path: ImpairedLink<Sent>,
+    /// Network of the caller, which takes all frames.
+    fabric: Option<Box<dyn Fabric>>,
     /// Hops in the order in which frames pass them.
     pub(crate) hops: Vec<HopQueue>,
     /// Whether frames take time: a frame that is not due is not delivered early.
@@ -35,13 +38,16 @@ impl FramesInFlight {
             || impairments.control.delay != plain.control.delay;
         let transparent = hops.is_empty() && impairments == plain;
         let hops = hops.into_iter().map(|hop| HopQueue::new(hop, seed)).collect::<Result<_, _>>()?;
-        Ok(Self {
-            path: ImpairedLink::new(impairments, CAPACITY, seed)?,
-            hops,
-            timed,
-            transparent,
-            undeliverable: 0,
-        })
+        let path = ImpairedLink::new(impairments, CAPACITY, seed)?;
+        Ok(Self { path, fabric: None, hops, timed, transparent, undeliverable: 0 })
+    }
+
+    /// Passes all frames to a network of the caller, which takes time.
+    pub(crate) fn with_fabric(mut self, fabric: Option<Box<dyn Fabric>>) -> Self {
+        self.timed |= fabric.is_some();
+        self.transparent &= fabric.is_none();
+        self.fabric = fabric;
+        self
     }
 
     /// Changes the time that frames travel from now on.
@@ -71,7 +77,8 @@ impl FramesInFlight {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.hops.iter().fold(self.path.len(), |sum, hop| sum.saturating_add(hop.frames.len()))
+        let beside = self.fabric.as_ref().map_or(0, |fabric| fabric.in_flight());
+        self.hops.iter().fold(self.path.len() + beside, |sum, hop| sum.saturating_add(hop.frames.len()))
     }
 
     /// Passes a frame to the next hop, from hop `first` on, or to the network behind them. Returns a frame that is lost.
@@ -85,6 +92,10 @@ impl FramesInFlight {
         sent: Sent,
         spare: &mut Option<Sent>,
     ) -> Result<Option<Sent>, Sent> {
+        if let Some(fabric) = &mut self.fabric {
+            fabric.offer(now, sent.0, sent.1);
+            return Ok(None);
+        }
         if self.hops.is_empty() {
             return self.path.offer_with(now, sent, spare);
         }
@@ -152,6 +163,9 @@ impl FramesInFlight {
 
     /// Returns the next frame that is due.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Sent> {
+        if let Some(fabric) = &mut self.fabric {
+            return fabric.poll(now);
+        }
         self.pass_hops(now);
         self.path.poll(now)
     }
@@ -165,7 +179,8 @@ impl FramesInFlight {
     /// Deadline of the next frame.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let hops = self.hops.iter().filter_map(|hop| hop.frames.poll_timeout());
-        hops.chain(self.path.poll_timeout()).min()
+        let fabric = self.fabric.as_ref().and_then(|fabric| fabric.poll_timeout());
+        hops.chain(self.path.poll_timeout()).chain(fabric).min()
     }
 
     pub(crate) const fn counters(&self) -> &LinkCounters {

@@ -23,6 +23,7 @@ mod bar;
 mod builder;
 mod dma;
 mod error;
+mod fabric;
 mod hop;
 mod host;
 mod in_flight;
@@ -42,6 +43,7 @@ pub use backend::SimBackend;
 pub use builder::SimNetworkBuilder;
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
 pub use error::SimNetworkError;
+pub use fabric::Fabric;
 pub use fpga_card::description::{LinkRate, SCHEMA_VERSION, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{

@@ -67,6 +67,7 @@ const STATED: &[(&str, &[&str])] = &[
             "fpga_sim::backend::SimBackend",
             "fpga_sim::dma::RefusedAccesses",
             "fpga_sim::hop::HopCounters",
+            "fpga_sim::fabric::Fabric",
             "fpga_sim::hop::SimHop",
             "fpga_sim::link::LinkAddress",
             "fpga_sim::link::LinkCounters",
