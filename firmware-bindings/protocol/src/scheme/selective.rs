@@ -204,11 +204,15 @@ impl Sender {
         self.silent = 0;
     }
 
-    /// Sets the round trip of the path, and shortens the probe timer to it.
+    /// Sets the round trip of the path, and shortens the probe timer to it. The timer never becomes longer: the sample may be that of a
+    /// request that was repeated until the node could be reached. The node answers now, so the doubling of the timer begins again.
     pub fn learn(&mut self, now: Nanos, trip: &RoundTrip) {
         self.trip = *trip;
         if self.probe != Nanos::MAX {
+            let guess = self.probe;
+            self.silent = 0;
             self.wait(now);
+            self.probe = self.probe.min(guess);
         }
     }
 
@@ -355,6 +359,30 @@ mod tests {
             second_epoch.sample(Nanos::new(10));
         }
         assert_eq!((second_epoch.samples, second_epoch.early_window(5, false)), (1, Nanos::ZERO));
+    }
+
+    /// A first sample of the time for which the node could not be reached must not delay the next probe.
+    #[test]
+    fn learn_long_sample_does_not_delay_probe() {
+        let trip = |mean: u64| RoundTrip { mean: Nanos::new(mean), samples: 1, ..RoundTrip::default() };
+        let mut sender = Sender::new(SelectiveConfig::new(Nanos::new(100)), 1);
+        sender.begin(1, true, &RoundTrip::default());
+        let mut now = Nanos::ZERO;
+        for _ in 0..8 {
+            assert!(sender.poll_packet(now).is_some());
+            now = sender.poll_timeout().unwrap();
+            sender.handle_timeout(now);
+        }
+        assert!(sender.poll_packet(now).is_some());
+        let probe = sender.poll_timeout().unwrap();
+        sender.learn(now, &trip(20_000));
+        assert_eq!(sender.poll_timeout(), Some(probe));
+        sender.handle_timeout(probe);
+        let again = sender.poll_timeout().unwrap().saturating_sub(probe);
+        assert!(again < Nanos::new(6 * 20_000), "the doubling began again: {again:?}");
+        // A shorter round trip shortens the timer.
+        sender.learn(probe, &trip(10));
+        assert!(sender.poll_timeout().unwrap().saturating_sub(probe) < Nanos::new(100));
     }
 
     #[test]
