@@ -12,6 +12,7 @@ mod manual;
 mod package;
 mod python;
 mod startup;
+mod swarm;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,8 @@ enum Command {
     Startup(startup::Options),
     /// Run the long tests, or a part of them that changes with the day.
     Long(long::Options),
+    /// Run random small worlds of simulated cards and endpoints, and check that they neither corrupt data nor stop.
+    Swarm(swarm::Options),
     /// Build the manual as an HTML book and check its links (needs mdBook).
     Manual(manual::Options),
 }
@@ -78,6 +81,8 @@ enum TaskError {
     #[error(transparent)]
     Manual(#[from] manual::ManualError),
     #[error(transparent)]
+    Swarm(#[from] swarm::SwarmError),
+    #[error(transparent)]
     Startup(#[from] startup::StartupError),
 }
 
@@ -106,6 +111,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Libfabric(options) => libfabric::run(&root, options)?,
         Command::Long(options) => long::run(&root, options)?,
         Command::Startup(options) => startup::run(&root, options)?,
+        Command::Swarm(options) => swarm::run(&root, options)?,
         Command::Manual(options) => manual::run(&root, options)?,
     }
     Ok(())

@@ -1,0 +1,40 @@
+//! Replay of single worlds.
+#![expect(clippy::panic, reason = "a panic is the failure report")]
+
+use fpga_swarm::Reduction;
+use fpga_swarm::swarm::seed_of;
+
+/// Runs a world that must not fail.
+fn replay(part: &Reduction) {
+    if let Err(violation) = part.run() {
+        panic!("{}\n{}", violation.0, part.as_test());
+    }
+}
+
+#[test]
+fn worlds_of_one_seed_have_one_trace() {
+    for number in 0..6 {
+        let world = Reduction::whole(seed_of(7, number));
+        let traces = [(); 2].map(|()| world.run().map(|outcome| outcome.trace));
+        assert_eq!(traces[0], traces[1], "{}", world.as_test());
+    }
+}
+
+#[test]
+fn worlds_of_some_seeds_end() {
+    for number in 0..30 {
+        replay(&Reduction::whole(seed_of(1, number)));
+    }
+}
+
+/// A selective message whose node could not be reached, while a request to the same node was repeated: the time of all tries of the request
+/// was taken for the round trip, and the message was not sent again before it was given up.
+#[test]
+fn world_6754d1_ends() {
+    replay(&Reduction {
+        seed: 0x3e9b46ae7d9a931d,
+        actions: Some(vec![20, 16]),
+        faults: Some(vec![0]),
+        without: vec!["loss", "copies", "damage", "trims", "delay", "disorder", "slow"],
+    });
+}
