@@ -1,5 +1,7 @@
 //! `cargo xtask swarm`: builds the swarm (`tests/swarm`) and runs it.
 
+mod planted;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
@@ -18,6 +20,12 @@ pub(crate) struct Options {
     /// Reduce the first world that fails, and print it as a test
     #[arg(long)]
     minimise: bool,
+    /// Run with each fault of a list that is planted in a copy of the sources (committed files); --seconds limits each run
+    #[arg(long)]
+    planted: bool,
+    /// Numbers of the planted faults [default: all]
+    #[arg(long, value_name = "NUMBER", requires = "planted", value_delimiter = ',')]
+    fault: Vec<usize>,
     /// Further options of the program
     #[arg(last = true)]
     more: Vec<String>,
@@ -32,6 +40,18 @@ pub(crate) enum SwarmError {
     /// There is no commit.
     #[error("git rev-parse HEAD: {0}; give --seed")]
     NoCommit(String),
+    /// The sources could not be copied.
+    #[error("git ls-files | cp: {0}")]
+    Copy(ExitStatus),
+    /// A planted fault no longer fits the sources.
+    #[error("{}: found {found} times instead of once: {expression}; change the list of faults", path.display())]
+    Expression { path: PathBuf, expression: String, found: usize },
+    /// The copy with the planted faults could not be built.
+    #[error("{}: cargo build -p fpga-swarm: {status}; run it there for the reason", path.display())]
+    Build { path: PathBuf, status: ExitStatus },
+    /// Planted faults were not found.
+    #[error("{0} planted faults were missed; see the list above")]
+    Missed(usize),
     /// A world failed.
     #[error("cargo run -p fpga-swarm: {0}; replay a world with `cargo xtask swarm -- --world SEED`")]
     Failed(ExitStatus),
@@ -44,6 +64,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), SwarmError> {
         None if options.commit_seed => commit_seed(root)?,
         None => "1".to_owned(),
     };
+    if options.planted {
+        return planted::run(root, &options.fault, options.seconds, &seed);
+    }
     let path = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let mut command = Command::new(&path);
     // The profile of the tests: optimised, and with debug assertions.

@@ -1,0 +1,268 @@
+//! Faults that are planted in a copy of the sources, to show that the swarm finds them.
+//!
+//! The copy contains all faults. Each is an expression in place of another one, and acts only if its number is in the variable
+//! `FPGA_PLANTED`: all of them need one build.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::SwarmError;
+
+/// A planted fault.
+struct Fault {
+    /// What it breaks.
+    name: &'static str,
+    file: &'static str,
+    /// Expression of the file, which occurs once.
+    expression: &'static str,
+    /// Expression in its place.
+    fault: &'static str,
+}
+
+const fn fault(
+    name: &'static str,
+    file: &'static str,
+    expression: &'static str,
+    fault: &'static str,
+) -> Fault {
+    Fault { name, file, expression, fault }
+}
+
+const UNEXPECTED: &str = "firmware-bindings/protocol/src/receiver/unexpected.rs";
+const EXPECTED: &str = "firmware-bindings/protocol/src/receiver/expected.rs";
+const REGISTRY: &str = "firmware-bindings/protocol/src/receiver/registry.rs";
+const SWEEP: &str = "firmware-bindings/protocol/src/receiver/sweep.rs";
+const TOMBSTONE: &str = "firmware-bindings/protocol/src/receiver/tombstone.rs";
+const SENDER: &str = "firmware-bindings/protocol/src/sender/mod.rs";
+const GIVE_UP: &str = "firmware-bindings/protocol/src/sender/give_up.rs";
+const MESSAGES_IN: &str = "firmware-bindings/protocol/src/scheme/messages/receiving.rs";
+const MESSAGES_OUT: &str = "firmware-bindings/protocol/src/scheme/messages/sending/finish.rs";
+const SELECTIVE: &str = "firmware-bindings/protocol/src/scheme/selective.rs";
+const REQUESTER: &str = "driver/rdma/src/read/requester.rs";
+const RESPONDER: &str = "driver/rdma/src/read/responder.rs";
+const REGION: &str = "driver/rdma/src/region.rs";
+const RESYNC: &str = "driver/rdma/src/resync.rs";
+
+/// Their numbers count from 1.
+const FAULTS: [Fault; 30] = [
+    fault(
+        "completed transfers are forgotten",
+        UNEXPECTED,
+        "self.peers.source(source).completed.contains(header.transfer)",
+        "false",
+    ),
+    fault("completed segments are forgotten", UNEXPECTED, "transfer.done.contains(header.segment)", "false"),
+    fault(
+        "first packets are not checked against windows",
+        UNEXPECTED,
+        "!self.access.allows_write(header.common.source, header.key, start.base, length)",
+        "false",
+    ),
+    fault(
+        "packets of the escape channel are acknowledged",
+        UNEXPECTED,
+        "self.counters.escape_hits += 1",
+        "{ self.counters.escape_hits += 1; self.acknowledge(header) }",
+    ),
+    fault("every segment raises a notification", EXPECTED, "is_ready && is_whole", "is_ready"),
+    fault("completed entries stay registered", EXPECTED, "self.registry.remove(slot)", "()"),
+    fault(
+        "packets are acknowledged when another one has arrived",
+        EXPECTED,
+        "operation.contains(bit)",
+        "operation.contains(bit) || bit > 0 && operation.contains(bit - 1)",
+    ),
+    fault(
+        "operations complete one packet early",
+        REGISTRY,
+        "self.entry.mask == u64::MAX",
+        "self.entry.mask.count_zeros() <= 1",
+    ),
+    fault(
+        "operations of all incarnations are one",
+        REGISTRY,
+        "u64::from(self.source.get()) | u64::from(self.incarnation.get()) << 32",
+        "u64::from(self.source.get())",
+    ),
+    fault(
+        "silent operations never expire",
+        SWEEP,
+        "deadline > now && !moved_on {\n                next = next.min(deadline);\n                continue",
+        "true {\n continue",
+    ),
+    fault("notified transfers leave no tombstone", TOMBSTONE, "source.completed.insert(id)", "()"),
+    fault(
+        "segments of abandoned transfers are not released",
+        GIVE_UP,
+        "self.segments.release(segment)",
+        "()",
+    ),
+    fault("packets of abandoned transfers stay in flight", GIVE_UP, "record.in_flight -= released", "()"),
+    fault("packets are not sent again after a timeout", GIVE_UP, "self.ops.resend(op.number, true)", "()"),
+    fault(
+        "answers to former incarnations count",
+        SENDER,
+        "answer.incarnation == self.incarnation && transfer.command.node == answer.node",
+        "transfer.command.node == answer.node",
+    ),
+    fault(
+        "transfers complete with packets in flight",
+        SENDER,
+        "transfer.outstanding == 0 && transfer.remaining == 0",
+        "transfer.remaining == 0",
+    ),
+    fault(
+        "announced transfers reach beyond their windows",
+        MESSAGES_IN,
+        "self.access.allowing_write(0, key.node, window_key, base, length.into())",
+        "Some(0)",
+    ),
+    fault("contexts of ended messages stay in use", MESSAGES_IN, "self.free.push(slot)", "()"),
+    fault("every message raises a notification", MESSAGES_IN, "left == 0 && notifies", "notifies"),
+    fault("silent contexts are never abandoned", MESSAGES_IN, "due > now", "true"),
+    fault("messages of former incarnations stay", MESSAGES_OUT, "known != incarnation", "false"),
+    fault(
+        "transfers complete with their first message",
+        MESSAGES_OUT,
+        "record.done == record.messages",
+        "record.done <= record.messages",
+    ),
+    fault(
+        "contexts of senders stay in use",
+        MESSAGES_OUT,
+        "self.idle.push_back(&mut self.links, slot)",
+        "()",
+    ),
+    fault("the first sample of a path delays the probe", SELECTIVE, "self.probe.min(guess)", "self.probe"),
+    fault("windows of reads stay open", REQUESTER, "self.close_window(&read.window)?", "()"),
+    fault(
+        "requests of ended reads are not withdrawn",
+        REQUESTER,
+        "self.reads.requester.ignored.push(request)",
+        "()",
+    ),
+    fault("reads never expire", REQUESTER, "now < read.deadline", "true"),
+    fault(
+        "offsets of reads are ignored",
+        RESPONDER,
+        "CardAddr::new(range.start.get() + offset)",
+        "range.start",
+    ),
+    fault(
+        "windows admit longer ranges",
+        REGION,
+        "block.write_pair(at::LENGTH_LOW, range.length)?",
+        "block.write_pair(at::LENGTH_LOW, range.length + 0x1000)?",
+    ),
+    fault("a stale mirror stays stale", RESYNC, "!self.receiving.mirror.is_stale()", "true"),
+];
+
+/// Switch in the lowest package of the copy.
+const SWITCH: &str = "
+/// Number of the active fault.
+pub static PLANTED: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+/// Whether a fault is active.
+#[must_use]
+pub fn planted(number: u32) -> bool {
+    PLANTED.load(core::sync::atomic::Ordering::Relaxed) == number
+}
+";
+const MAIN: &str = "let arguments = Arguments::parse();";
+const ACTIVATION: &str =
+    "let planted = std::env::var(\"FPGA_PLANTED\").ok().and_then(|number| number.parse().ok());
+    fpga_firmware::PLANTED.store(planted.unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
+    let arguments = Arguments::parse();";
+
+/// Replaces an expression that occurs once.
+fn replace(root: &Path, file: &str, old: &str, new: &str) -> Result<(), SwarmError> {
+    let path = root.join(file);
+    let failed = |source| SwarmError::Path { path: path.clone(), source };
+    let text = fs::read_to_string(&path).map_err(failed)?;
+    match text.matches(old).count() {
+        1 => fs::write(&path, text.replace(old, new)).map_err(failed),
+        found => Err(SwarmError::Expression { path, expression: old.to_owned(), found }),
+    }
+}
+
+/// Copies the sources, and plants all faults.
+fn plant(root: &Path, copy: &Path) -> Result<(), SwarmError> {
+    let failed = |source| SwarmError::Path { path: copy.to_owned(), source };
+    fs::create_dir_all(copy).map_err(failed)?;
+    let script = "git ls-files -z | xargs -0 cp --parents -p -t \"$0\"";
+    let status = Command::new("sh").current_dir(root).args(["-c", script]).arg(copy).status();
+    let status = status.map_err(failed)?;
+    if !status.success() {
+        return Err(SwarmError::Copy(status));
+    }
+    for (number, Fault { file, expression, fault, .. }) in (1..).zip(&FAULTS) {
+        let planted = match expression.split_once(" {\n") {
+            // The condition of a branch, with the beginning of the branch.
+            Some((condition, rest)) => format!("fpga_firmware::planted({number}) || {condition} {{\n{rest}"),
+            None => format!("(if fpga_firmware::planted({number}) {{ {fault} }} else {{ {expression} }})"),
+        };
+        replace(copy, file, expression, &planted)?;
+    }
+    let library = copy.join("firmware-bindings/src/lib.rs");
+    let failed = |source| SwarmError::Path { path: library.clone(), source };
+    let text = fs::read_to_string(&library).map_err(failed)?;
+    fs::write(&library, text + SWITCH).map_err(failed)?;
+    replace(copy, "tests/swarm/src/main.rs", MAIN, ACTIVATION)
+}
+
+/// Plants the faults, and runs the swarm with each of those chosen, until a world fails or the time is over.
+pub(super) fn run(root: &Path, numbers: &[usize], seconds: u64, seed: &str) -> Result<(), SwarmError> {
+    let copy = root.join("target/swarm-planted/sources");
+    plant(root, &copy)?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(&cargo);
+    // External packages are built already.
+    build.current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target"));
+    let status =
+        build.args(["build", "--quiet", "-p", "fpga-swarm"]).stderr(std::process::Stdio::null()).status();
+    let status = status.map_err(|source| SwarmError::Path { path: cargo.into(), source })?;
+    if !status.success() {
+        return Err(SwarmError::Build { path: copy, status });
+    }
+    // `cargo run` replaces the program by that of the unchanged sources.
+    let program = root.join("target/swarm-planted/program");
+    fs::copy(root.join("target/debug/fpga-swarm"), &program)
+        .map_err(|source| SwarmError::Path { path: program.clone(), source })?;
+    let mut missed = 0;
+    for (number, Fault { name, .. }) in (1..).zip(&FAULTS) {
+        if !numbers.is_empty() && !numbers.contains(&number) {
+            continue;
+        }
+        let start = Instant::now();
+        let mut swarm = Command::new(&program);
+        swarm.env("FPGA_PLANTED", number.to_string()).args(["--failures", "1", "--seed", seed]);
+        swarm.args(["--seconds", &seconds.to_string()]).stdout(std::process::Stdio::piped());
+        let failed = |source| SwarmError::Path { path: program.clone(), source };
+        let mut child = swarm.spawn().map_err(failed)?;
+        // A world that never ends is found as well.
+        let limit = Duration::from_secs(seconds + 60);
+        while child.try_wait().map_err(failed)?.is_none() && start.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let is_over = child.try_wait().map_err(failed)?.is_some();
+        if !is_over {
+            child.kill().map_err(failed)?;
+        }
+        let time = start.elapsed();
+        let output = child.wait_with_output().map_err(failed)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let found = text.lines().find(|line| line.starts_with("world ")).unwrap_or_default();
+        let found: String = found.chars().take(150).collect();
+        if is_over && output.status.success() {
+            missed += 1;
+        }
+        let verdict = match (is_over, output.status.success()) {
+            (true, true) => "MISSED",
+            (true, false) => "found",
+            (false, _) => "a world does not end",
+        };
+        println!("{number:>2} {name}: {verdict} after {:.1} s: {found}", time.as_secs_f64());
+    }
+    if missed == 0 { Ok(()) } else { Err(SwarmError::Missed(missed)) }
+}
