@@ -12,7 +12,7 @@ use super::SwarmError;
 
 /// A planted fault.
 struct Fault {
-    /// What it breaks.
+    /// Behaviour of the faulty code.
     name: &'static str,
     file: &'static str,
     /// Expression of the file, which occurs once.
