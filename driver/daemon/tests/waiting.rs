@@ -183,6 +183,8 @@ fn view_descriptors_of_one_channel_overlap() {
         .collect();
     h2c.poll().unwrap();
     assert_eq!(memory.wait_held(1), [0]);
+    // The view begins later descriptors after its first access has begun.
+    std::thread::sleep(Duration::from_millis(300));
     // Those begun ahead become the next run of the same channel of the card.
     memory.release(&shared.network);
     assert_eq!(memory.wait_held(3), [0x1000, 0x2000, 0x3000]);
