@@ -320,14 +320,15 @@ fn view_copy_engine_does_not_block_other_engines() {
     let mut cdma = card.cdma().unwrap();
     std::thread::scope(|scope| {
         let copying = scope.spawn(|| cdma.copy(SILENT, own, 100_000));
-        let (began, data) = (Instant::now(), bytes(5000, 1));
+        let data = bytes(5000, 1);
         let mut rounds = 0;
-        while began.elapsed() < timeout / 2 {
+        // The copy fails when the driver gives it up.
+        while !copying.is_finished() {
             crate::write(&card, 0, 0, &data);
             assert_eq!(crate::read(&card, 1, 0, 5000), data);
             rounds += 1;
         }
-        assert!(rounds > 1 && !copying.is_finished(), "{rounds} rounds");
+        assert!(rounds > 1, "{rounds} rounds");
         copying.join().unwrap().unwrap_err();
     });
 }
