@@ -286,6 +286,32 @@ fn view_stopped_run_leaves_nothing_to_the_next_one() {
     }
 }
 
+/// An idle channel writes nothing more: the stop waits for the descriptors behind the one in flight that have begun.
+#[test]
+fn view_stop_waits_for_descriptors_begun_ahead() {
+    let (shared, memory) = shared(OwnerOptions::default());
+    let card = shared.client();
+    let mut h2c = card.h2c(0).unwrap();
+    for number in 0..4 {
+        h2c.submit(card.buffer(100).unwrap(), CardAddr::new(number * 0x1000)).unwrap();
+    }
+    h2c.poll().unwrap();
+    memory.wait_held(1);
+    let held = || memory.held.lock().unwrap().waiting.len();
+    std::thread::scope(|scope| {
+        let aborting = scope.spawn(|| h2c.abort());
+        memory.release(&shared.network);
+        // Without any that have begun, the stop ends here.
+        while held() < 3 && !aborting.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(held() == 0 || !aborting.is_finished());
+        memory.open(&shared.network);
+        aborting.join().unwrap().unwrap();
+    });
+    assert_eq!(held(), 0);
+}
+
 #[test]
 fn view_fixed_address_does_not_block_other_engines() {
     let (shared, memory) = shared(OwnerOptions::default());

@@ -106,7 +106,7 @@ pub trait Design: fmt::Debug + Send + Sync {
         false
     }
 
-    /// The descriptors of channel `unit` that were begun ahead are not executed: the channel has stopped. Called with the card held: it
+    /// The descriptors of channel `unit` that were begun ahead are not executed: the channel has failed or was reset, or they read. Called with the card held: it
     /// must not block.
     fn drop_ahead(&self, unit: Unit) {
         let _ = unit;

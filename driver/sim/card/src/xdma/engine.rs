@@ -48,7 +48,10 @@ impl Channel {
         if !self.engine.active || self.engine.hangs {
             return false;
         }
-        if self.engine.stopping && (self.engine.flight.is_none() || self.drops_flight(rules)) {
+        if self.engine.stopping
+            && !self.must_finish_ahead()
+            && (self.engine.flight.is_none() || self.drops_flight(rules))
+        {
             self.engine.stopping = false;
             self.halt(status::IDLE_STOPPED);
             if self.stream
@@ -90,10 +93,16 @@ impl Channel {
         true
     }
 
+    /// Whether descriptors that were begun ahead write memory: a stop waits for them, so that an idle channel writes nothing.
+    fn must_finish_ahead(&self) -> bool {
+        self.engine.ahead > 0 && self.direction == Direction::H2c
+    }
+
     /// Returns the next unit of [`unit`](Self::unit), with its amount of data.
     pub(super) fn next_unit(&self) -> Work {
         let engine = &self.engine;
-        if !engine.active || engine.hangs || engine.stopping && engine.flight.is_none() {
+        let is_stopped = engine.stopping && engine.flight.is_none() && !self.must_finish_ahead();
+        if !engine.active || engine.hangs || is_stopped {
             return Work::Instant;
         }
         if !engine.stopping && self.may_fetch() {
