@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod hostile;
 mod interfaces;
+#[path = "../../sim/tests/served/raw.rs"]
+#[allow(dead_code, clippy::panic, reason = "shared with the tests of the server")]
+mod raw;
 mod streams;
 mod waiting;
 

@@ -10,5 +10,6 @@ mod memory;
 mod messages;
 mod posted;
 mod protocol;
+mod raw;
 mod slow_reads;
 mod socket;

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use fpga_pci::SharedMemory;
 use fpga_pci::memory::RingWriter;
-use fpga_vfio_user::wire::{
-    Capabilities, Reply, Request, SmallWrite, Version, WRITE_RING, encode_request, region,
-};
+use fpga_vfio_user::wire::{Request, SmallWrite, WRITE_RING, encode_request, region};
 use proptest::prelude::*;
 
 use crate::served::client::{Client, DMA, LONG, PAGE, Served, file, until};
@@ -25,17 +23,7 @@ struct Sharing {
 
 impl Sharing {
     fn connect(served: &Served) -> Self {
-        let mut client = Client::bare(&served.path);
-        let capabilities = Capabilities { write_ring: Some(true), ..Capabilities::default() };
-        let version = Request::Version(Version { major: 0, minor: 1, capabilities });
-        let Reply::Version(answer) =
-            Reply::decode(version.command(), client.ask(&version, &[]).unwrap()).unwrap().unwrap()
-        else {
-            panic!("no version")
-        };
-        assert!(answer.capabilities.write_ring());
-        let memory = SharedMemory::memfd("writes", WRITE_RING.length()).unwrap();
-        client.ask(&Request::ShareWrites, &[memory.file().unwrap()]).unwrap();
+        let (client, memory) = Client::with_ring(&served.path);
         Self { client, ring: RingWriter::new(WRITE_RING, memory.clone()), memory }
     }
 
