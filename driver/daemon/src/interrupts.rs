@@ -10,6 +10,8 @@ use fpga_sim::SimNetwork;
 
 /// Interval at which the forwarding thread checks whether it is still needed.
 const CHECK: Duration = Duration::from_millis(200);
+/// Maximum time to wait for one view, which may wait for its client's memory, and the pause before the next attempt.
+const MAX_VIEW_WAIT: Duration = Duration::from_millis(1);
 
 /// Views that exist.
 #[derive(Debug, Default)]
@@ -27,11 +29,13 @@ impl Views {
         views.len()
     }
 
-    fn interrupt(&self, line: u8) {
-        // Without the lock: a view whose transfer is in progress answers after it, and clients come and go meanwhile.
-        let views = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (_, view) in views {
-            view.pulse_user_interrupt(0, line);
+    /// Adds interrupt `line` of all views to `pending`.
+    fn interrupt(&self, line: u8, pending: &mut Vec<(u64, SimNetwork, u8)>) {
+        for (number, view) in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            // One that is pending already stands for both.
+            if !pending.iter().any(|(other, _, pending)| (other, *pending) == (number, line)) {
+                pending.push((*number, view.clone(), line));
+            }
         }
     }
 }
@@ -48,11 +52,12 @@ pub(crate) fn forward(card: &Card, views: &Arc<Views>) {
     };
     let views = Arc::downgrade(views);
     let forwarding = move || {
+        let mut pending = Vec::new();
         while let Some(views) = views.upgrade() {
-            match interrupts.wait(CHECK) {
+            match interrupts.wait(if pending.is_empty() { CHECK } else { MAX_VIEW_WAIT }) {
                 Ok(arrived) => {
                     for (line, _) in arrived {
-                        views.interrupt(line);
+                        views.interrupt(line, &mut pending);
                     }
                     for line in &interrupts {
                         // A cause that came meanwhile interrupts again.
@@ -65,6 +70,8 @@ pub(crate) fn forward(card: &Card, views: &Arc<Views>) {
                     return;
                 }
             }
+            // A view that waits for its client does not hold up the others.
+            pending.retain(|(_, view, line)| !view.pulse_user_interrupt_within(0, *line, MAX_VIEW_WAIT));
         }
     };
     if let Err(error) = std::thread::Builder::new().name("interrupts".to_owned()).spawn(forwarding) {

@@ -7,7 +7,8 @@ use fpga_driver::{C2hStream, Card, CardAddr, WaitOptions};
 use fpga_pci::memory::RingWriter;
 use fpga_sim::CardDescription;
 use fpga_vfio_user::wire::{
-    DmaUnmap, RegionAccess, Request, SmallWrite, WRITE_RING, dma_unmap_flags, encode_request, region,
+    DmaUnmap, Kind, RegionAccess, Request, SmallWrite, WRITE_RING, dma_unmap_flags, encode_error,
+    encode_request, region,
 };
 use fpgad::OwnerOptions;
 use rustix::io::pwrite;
@@ -347,4 +348,38 @@ fn exchange(card: &Card, (tx, rx): (&mut fpga_driver::H2cStream, &mut C2hStream)
     tx.submit(card.buffer_from(data).unwrap()).unwrap();
     tx.poll().unwrap();
     assert_eq!(rx.wait_packet(WaitOptions::default()).unwrap().to_vec(), data);
+}
+
+/// A client whose memory is reached by messages, and that never answers: its view waits.
+#[test]
+fn client_that_does_not_answer_holds_up_no_interrupts() {
+    let shared = Shared::new();
+    let mut before_answer = false;
+    // The owner waits a second for an answer: on a busy machine it may be over before the interrupt.
+    for _ in 0..20 {
+        let mut client = Client::connect(&shared.socket());
+        // Its view is after that of the hostile client.
+        let other = shared.client();
+        let line = other.user_interrupt(4).unwrap();
+        client.map(MEMORY, PAGES * PAGE, 3, None).unwrap();
+        client.bus_master(true);
+        for (offset, data) in [(0x4080, &MEMORY.to_le_bytes()[..]), (0x4, &RUN.to_le_bytes())] {
+            let count = u32::try_from(data.len()).unwrap();
+            client.send(&Request::RegionWrite(RegionAccess { offset, region: DMA, count }, data), true, &[]);
+        }
+        let (header, _) = client.asked();
+        shared.network.pulse_user_interrupt(0, 4).unwrap();
+        assert!(line.wait(LONG).unwrap() >= 1);
+        let mut refusal = Vec::new();
+        encode_error(header.id, header.command, 22, &mut refusal);
+        client.send_bytes(&refusal);
+        // The owner asks for the descriptor only if the answer came in time.
+        client.send(&Request::RegionRead(RegionAccess { offset: 0, region: DMA, count: 4 }), false, &[]);
+        let (header, _) = client.receive().unwrap();
+        if matches!(header.kind, Kind::Request { .. }) {
+            before_answer = true;
+            break;
+        }
+    }
+    assert!(before_answer);
 }

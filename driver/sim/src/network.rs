@@ -16,7 +16,7 @@ use fpga_protocol::time::Nanos;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time for which an expired timer that causes no work is ignored.
 const STALE_TIMER_BACKOFF: Duration = Duration::from_millis(1);
@@ -103,12 +103,15 @@ impl SimNetwork {
     /// ([`fpga_card::Card::pulse_user_interrupt`]). Returns whether it has been acknowledged; `None` if there is no such
     /// card, or no such line.
     pub fn pulse_user_interrupt(&self, card: usize, line: u8) -> Option<bool> {
-        let mut state = self.lock();
-        state.catch_up();
-        let slot = state.slots.get_mut(card)?;
-        let acknowledged = slot.card.pulse_user_interrupt(line, &mut slot.host);
-        state.wake_servers();
-        acknowledged
+        self.lock().pulse_user_interrupt(card, line)
+    }
+
+    /// As [`pulse_user_interrupt`](Self::pulse_user_interrupt), unless another thread works on the cards for all of `limit`: a card that
+    /// waits for its host's memory. Returns `false` in that case.
+    pub fn pulse_user_interrupt_within(&self, card: usize, line: u8, limit: Duration) -> bool {
+        let Some(mut state) = self.lock_within(limit) else { return false };
+        state.pulse_user_interrupt(card, line);
+        true
     }
 
     /// Inserts card `card` into its slot again after it has left the bus ([`CardFailure::Gone`], or a planned removal). It then works in
@@ -414,7 +417,7 @@ impl SimNetwork {
     pub(crate) fn lock(&self) -> StateGuard<'_> {
         let threaded = self.shared.threaded.as_ref();
         let pass = threaded.map(WorkerState::ask);
-        let mut state = match self.shared.state.try_lock() {
+        let state = match self.shared.state.try_lock() {
             Ok(state) => state,
             // A panic of another test thread in the middle of a step leaves a usable, possibly inconsistent state.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -425,7 +428,32 @@ impl SimNetwork {
                 state
             }
         };
-        if let Some(threaded) = threaded {
+        self.locked(state, pass)
+    }
+
+    /// As [`lock`](Self::lock); `None` if another thread has the lock for all of `limit`.
+    fn lock_within(&self, limit: Duration) -> Option<StateGuard<'_>> {
+        let began = Instant::now();
+        let pass = self.shared.threaded.as_ref().map(WorkerState::ask);
+        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+        let state = loop {
+            match self.shared.state.try_lock() {
+                Ok(state) => break Some(state),
+                Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if began.elapsed() >= limit => break None,
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        };
+        self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        state.map(|state| self.locked(state, pass))
+    }
+
+    fn locked<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        pass: Option<LockRequest<'a>>,
+    ) -> StateGuard<'a> {
+        if let Some(threaded) = &self.shared.threaded {
             threaded.apply_all(&mut state);
         }
         StateGuard { state, clock: &self.shared.now, _pass: pass }

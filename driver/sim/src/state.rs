@@ -455,6 +455,15 @@ impl State {
         }
     }
 
+    /// Raises a line of a card's user interrupts, as of [`SimNetwork::pulse_user_interrupt`](crate::SimNetwork::pulse_user_interrupt).
+    pub(crate) fn pulse_user_interrupt(&mut self, card: usize, line: u8) -> Option<bool> {
+        self.catch_up();
+        let slot = self.slots.get_mut(card)?;
+        let acknowledged = slot.card.pulse_user_interrupt(line, &mut slot.host);
+        self.wake_servers();
+        acknowledged
+    }
+
     /// Wakes the servers that sleep beyond the next deadline, after work on another thread.
     pub(crate) fn wake_servers(&mut self) {
         if self.alarms.is_empty() {
