@@ -14,15 +14,13 @@ use fpga_sim::{AxiAccess, Design, DesignError, DesignPoll, StreamBytes, Unit};
 
 use crate::card::SharedCard;
 use crate::channel::ChannelAccesses;
-use crate::lane::Lane;
+use crate::lane::{CHAINS, Lane};
 use crate::sequence::Sequence;
 use crate::stream_in::Received;
 use crate::stream_out::StreamRefused;
 
 /// Number of channels per direction (PG195).
 const CHANNELS: usize = 4;
-/// Engines of a view whose accesses are in order each, as the low part of [`ChannelAccesses::chain`]: H2C, C2H, copy engine.
-const CHAINS: u64 = 16;
 /// Duration of a wait for the card in which the view looks without a pause.
 const MAX_SPIN: Duration = Duration::from_micros(200);
 /// Divisor of the time waited, and maximum of the pauses after that.

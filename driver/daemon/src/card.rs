@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use fpga_driver::{Card, Direction};
-use fpga_pci::{Bar, lock};
+use fpga_pci::{Bar, LogLimit, lock, log_limited};
 use fpga_registers::BarOffset;
 
 use crate::error::ShareError;
@@ -30,6 +30,7 @@ pub struct SharedCard {
     sending: Vec<Mutex<OutPort>>,
     receiving: Vec<Mutex<InPort>>,
     timeout: Duration,
+    log: LogLimit,
 }
 
 impl SharedCard {
@@ -48,6 +49,7 @@ impl SharedCard {
             sending: Vec::new(),
             receiving: Vec::new(),
             timeout,
+            log: LogLimit::new("clients' writes of the user BAR"),
             card,
         };
         if xdma.stream {
@@ -131,7 +133,9 @@ impl SharedCard {
 
     pub(crate) fn write_register(&self, offset: u64, value: u32) {
         if self.has_ni {
-            tracing::warn!(
+            log_limited!(
+                self.log,
+                WARN,
                 offset,
                 value,
                 "a client's write of the user BAR is refused: registers of the card's network interface contain addresses"
@@ -139,7 +143,7 @@ impl SharedCard {
         } else if let Some(bar) = &self.user
             && let Err(error) = bar.write32(BarOffset::new(offset), value)
         {
-            tracing::warn!(%error, "a client's write of the user BAR failed");
+            log_limited!(self.log, WARN, %error, "a client's write of the user BAR failed");
         }
     }
 }

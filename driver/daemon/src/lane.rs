@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::errors::FaultCause;
 use fpga_driver::{Card, CardAddr, Channel, ChannelOptions, Direction, MemoryHandle, Ticket};
+use fpga_pci::{LogLimit, log_limited};
 
 use crate::error::ShareError;
 
@@ -13,6 +14,9 @@ use crate::error::ShareError;
 pub(crate) const BUFFER: usize = 64 << 10;
 /// Slots of a channel.
 const SLOTS: usize = 8;
+/// Engines of a view whose accesses are in order each, as the low part of [`ChannelAccesses::chain`](crate::channel::ChannelAccesses::chain): H2C,
+/// C2H, copy engine.
+pub(crate) const CHAINS: u64 = 16;
 /// Maximum number of submissions of a transfer that did not run because an earlier one of the channel failed.
 const MAX_SUBMISSIONS: u32 = 16;
 
@@ -51,6 +55,7 @@ pub(crate) struct Lane {
     channel: Channel,
     memory: MemoryHandle,
     slots: [Slot; SLOTS],
+    log: LogLimit,
 }
 
 impl Lane {
@@ -59,7 +64,7 @@ impl Lane {
         let memory = channel.register_memory(card.registered_memory(SLOTS * BUFFER)?);
         let memory = memory.map_err(|refused| refused.error)?;
         let slots = [(); SLOTS].map(|()| Slot { state: State::Free, is_abandoned: false });
-        Ok(Self { channel, memory, slots })
+        Ok(Self { channel, memory, slots, log: LogLimit::new("clients' transfers") })
     }
 
     /// Number of free slots. The second half of them is for views without a transfer in flight.
@@ -106,7 +111,7 @@ impl Lane {
                 Ok(Transfer { ticket, at, length, chain, began, submissions })
             }
             Err(error) => {
-                tracing::warn!(%at, length, "a client's transfer failed: {error}");
+                self.warn(chain, at, length, &format_args!("failed: {error}"));
                 Err(TransferRefused)
             }
         }
@@ -134,7 +139,7 @@ impl Lane {
         for number in 0..SLOTS {
             let State::InFlight(transfer) = self.state(number) else { continue };
             if let Some(error) = &failed {
-                tracing::warn!(at = %transfer.at, "a client's transfer failed: {error}");
+                self.warn(transfer.chain, transfer.at, transfer.length, &format_args!("failed: {error}"));
                 self.end(number, Err(TransferRefused));
             } else if self.channel.has_ended(transfer.ticket) {
                 self.end(number, Ok(()));
@@ -161,7 +166,7 @@ impl Lane {
                     }
                 }
                 _ => {
-                    tracing::warn!(%at, length, "a client's transfer failed: {fault}");
+                    self.warn(chain, at, length, &format_args!("failed: {fault}"));
                     failed_chains.push(chain);
                     self.end(number, Err(TransferRefused));
                 }
@@ -177,11 +182,21 @@ impl Lane {
             {
                 // The next poll finds its completion.
                 if let Err(error) = self.channel.cancel(transfer.ticket) {
-                    tracing::warn!(at = %transfer.at, "a client's transfer does not end: {error}");
+                    self.warn(
+                        transfer.chain,
+                        transfer.at,
+                        transfer.length,
+                        &format_args!("does not end: {error}"),
+                    );
                     self.end(number, Err(TransferRefused));
                 }
             }
         }
+    }
+
+    /// Logs the failure of a client's transfer: a client may cause any number of them.
+    fn warn(&self, chain: u64, at: CardAddr, length: usize, reason: &std::fmt::Arguments<'_>) {
+        log_limited!(self.log, WARN, client = chain / CHAINS, %at, length, "the transfer of a client {reason}");
     }
 
     fn state(&self, number: usize) -> State {

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, StreamError};
 use fpga_driver::{Card, ResourceError, RunMode};
+use fpga_pci::{LogLimit, log_limited};
 
 use crate::error::ShareError;
 use crate::lane::BUFFER;
@@ -48,6 +49,7 @@ pub(crate) struct InPort {
     has_packets: bool,
     /// The card has reported an error, which the client does not know yet.
     has_failed: bool,
+    log: LogLimit,
 }
 
 impl InPort {
@@ -72,6 +74,7 @@ impl InPort {
             discards,
             has_packets: discards,
             has_failed: false,
+            log: LogLimit::new("packets to clients"),
         })
     }
 
@@ -152,7 +155,7 @@ impl InPort {
         if self.stream.posted_parts() == 0 && self.wanted > 0 {
             let length = self.wanted.next_multiple_of(GRANULE).min(BUFFER);
             if let Err(error) = self.stream.post_part(length) {
-                tracing::warn!("receiving of a client's packet failed: {error}");
+                log_limited!(self.log, WARN, "receiving of a client's packet failed: {error}");
                 self.has_failed = true;
                 return true;
             }
@@ -176,7 +179,7 @@ impl InPort {
                 self.ends = part.ends_packet;
             }
             Err(error) => {
-                tracing::warn!("receiving of a client's packet failed: {error}");
+                log_limited!(self.log, WARN, "receiving of a client's packet failed: {error}");
                 self.discards |= matches!(error.kind, StreamError::Packet(_));
                 self.has_failed = true;
             }

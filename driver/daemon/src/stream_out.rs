@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use fpga_driver::{Card, ChannelOptions, H2cStream, MemoryHandle, ResourceError, RunMode, Ticket};
+use fpga_pci::{LogLimit, log_limited};
 
 use crate::error::ShareError;
 use crate::lane::BUFFER;
@@ -54,6 +55,7 @@ pub(crate) struct OutPort {
     submissions: usize,
     /// Transfers that have failed and were not reported.
     failed: VecDeque<Ticket>,
+    log: LogLimit,
 }
 
 impl OutPort {
@@ -81,6 +83,7 @@ impl OutPort {
             must_end: false,
             submissions: 0,
             failed: VecDeque::new(),
+            log: LogLimit::new("packets of clients"),
         })
     }
 
@@ -139,7 +142,7 @@ impl OutPort {
         let is_lost = self.stream.poll().is_err();
         while let Some(completion) = self.stream.next_completion() {
             if let Err(fault) = completion.outcome {
-                tracing::warn!("sending of a client's packet failed: {fault}");
+                log_limited!(self.log, WARN, "sending of a client's packet failed: {fault}");
                 self.failed.push_back(completion.ticket);
                 self.failed.truncate(SLOTS);
             }
@@ -216,7 +219,7 @@ impl OutPort {
                 Some(ticket)
             }
             Err(error) => {
-                tracing::warn!("sending of a client's packet failed: {error}");
+                log_limited!(self.log, WARN, "sending of a client's packet failed: {error}");
                 None
             }
         }
