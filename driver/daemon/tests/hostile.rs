@@ -345,8 +345,7 @@ fn claim<T, E: std::fmt::Debug>(mut take: impl FnMut() -> Result<T, E>) -> T {
 }
 
 fn exchange(card: &Card, (tx, rx): (&mut fpga_driver::H2cStream, &mut C2hStream), data: &[u8]) {
-    tx.submit(card.buffer_from(data).unwrap()).unwrap();
-    tx.poll().unwrap();
+    tx.send(card.buffer_from(data).unwrap()).unwrap();
     assert_eq!(rx.wait_packet(WaitOptions::default()).unwrap().to_vec(), data);
 }
 
