@@ -9,6 +9,7 @@ use fpga_driver::NodeId;
 use fpga_driver::{
     C2hChannel, Card, CardSpec, DmaAccess, HugePages, MemoryHandle, OpenOptions, SharedMemory,
 };
+use fpga_pci::Clock;
 use fpga_rdma::{Endpoint, EndpointOptions, HostSource};
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ pub(crate) const INBOUND_BYTES: usize = 4 << 20;
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Entries of the event ring: one per record in all rings of some peers.
 const EVENTS: u32 = 16_384;
-/// Transfers of the endpoint at the same time.
-pub(crate) const TRANSFERS: u32 = 4096;
+/// Number of transfers at the same time that the endpoint of a messenger must permit.
+pub const MIN_TRANSFERS: u32 = 4096;
 /// Peers with transfers at the same time.
 const DESTINATIONS: u32 = 4096;
 
@@ -48,6 +49,8 @@ pub(crate) struct CardSide {
     pub(crate) link_address: Option<Address>,
     /// Whether the card is a view of a shared one, whose owner reaches the links of simulated cards.
     pub(crate) is_view: bool,
+    /// Whether the card's time is that of the system.
+    pub(crate) is_real_time: bool,
     #[cfg(feature = "sim")]
     pub(crate) linked: Option<crate::linked::Linked>,
     /// After everything that uses it.
@@ -90,10 +93,39 @@ impl CardSide {
         endpoint_options.give_up = options.give_up;
         endpoint_options.escape_timeout = ESCAPE_TIMEOUT;
         endpoint_options.event_entries = EVENTS;
-        endpoint_options.transfers = Some(TRANSFERS);
+        endpoint_options.transfers = Some(MIN_TRANSFERS);
         endpoint_options.destinations = Some(DESTINATIONS);
+        let endpoint = Endpoint::open_with(card, &endpoint_options).map_err(card_error)?;
+        Self::of_endpoint(
+            endpoint,
+            direct,
+            address,
+            #[cfg(feature = "sim")]
+            linked,
+        )
+    }
+
+    /// Takes an endpoint that the caller has opened.
+    pub(crate) fn of_open_endpoint(endpoint: Endpoint) -> Result<Self, MessengerError> {
+        let is_pci = matches!(endpoint.card().name().parse(), Ok(CardSpec::Pci(_)));
+        let direct = Some(if is_pci { DIRECT_VFIO } else { DIRECT_SIMULATED });
+        Self::of_endpoint(
+            endpoint,
+            direct,
+            None,
+            #[cfg(feature = "sim")]
+            None,
+        )
+    }
+
+    fn of_endpoint(
+        mut endpoint: Endpoint,
+        direct: Option<u64>,
+        address: Option<Address>,
+        #[cfg(feature = "sim")] linked: Option<crate::linked::Linked>,
+    ) -> Result<Self, MessengerError> {
+        let card = endpoint.card().clone();
         let mut c2h = card.c2h(0).map_err(card_error)?;
-        let mut endpoint = Endpoint::open_with(card, &endpoint_options).map_err(card_error)?;
         let usable = endpoint.usable_memory();
         let too_small = MessengerError::CardMemory { available: usable.length, needed: Layout::needed(1) };
         let layout = Layout::new(usable).ok_or(too_small)?;
@@ -119,9 +151,10 @@ impl CardSide {
             layout,
             link_address: address,
             is_view: card.info().is_view(),
+            is_real_time: card.clock() == Clock::Monotonic,
             #[cfg(feature = "sim")]
             linked,
-            card: card.clone(),
+            card,
         })
     }
 

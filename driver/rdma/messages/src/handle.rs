@@ -12,6 +12,7 @@ use crate::region::Regions;
 use crate::request::{
     AccessRequest, AtomicRequest, AtomicUnit, HostMemory, Peek, ReceiveRequest, SendRequest,
 };
+use fpga_rdma::Endpoint;
 #[cfg(feature = "sim")]
 use fpga_sim::link::LinkEvents;
 #[cfg(feature = "sim")]
@@ -52,7 +53,35 @@ impl Messenger {
         atomics: Arc<dyn AtomicUnit>,
         regions: Arc<Regions>,
     ) -> Result<Self, MessengerError> {
-        let card = open_cards::open(options)?;
+        Self::of_card(open_cards::open(options)?, options, memory, atomics, regions)
+    }
+
+    /// Creates a messenger on an endpoint that the caller has opened: a port of its own card, which it shares with no other messenger. The
+    /// options that concern the card and its links have no effect.
+    ///
+    /// The endpoint must permit [`MIN_TRANSFERS`](crate::MIN_TRANSFERS) transfers, to as many destinations as there are peers. Its default scheme must be the registry's, which sends host memory. It must use
+    /// channel 0 from the card to the host for nothing else: the card must push events.
+    ///
+    /// # Errors
+    /// [`MessengerError`]; the endpoint is closed in this case.
+    pub fn new(
+        endpoint: Endpoint,
+        options: &MessengerOptions,
+        memory: Arc<dyn HostMemory>,
+        atomics: Arc<dyn AtomicUnit>,
+        regions: Arc<Regions>,
+    ) -> Result<Self, MessengerError> {
+        let card = CardMessenger::of_endpoint(endpoint, options.give_up)?;
+        Self::of_card(Arc::new(Mutex::new(card)), options, memory, atomics, regions)
+    }
+
+    fn of_card(
+        card: Arc<Mutex<CardMessenger>>,
+        options: &MessengerOptions,
+        memory: Arc<dyn HostMemory>,
+        atomics: Arc<dyn AtomicUnit>,
+        regions: Arc<Regions>,
+    ) -> Result<Self, MessengerError> {
         let mut state = lock(&card);
         let port = state.open_port(PortOptions {
             memory,

@@ -47,6 +47,7 @@ mod staging;
 mod wire;
 
 pub use address::{Address, MAX_TEXT, ParseAddressError, PeerId};
+pub use card::MIN_TRANSFERS;
 pub use completion::{Completion, CompletionKind, Failure};
 pub use error::MessengerError;
 pub use handle::Messenger;

@@ -36,11 +36,12 @@ use crate::request::CompleteWhen;
 use crate::staging::Staging;
 use crate::wire::Header;
 use fpga_driver::CardAddr;
-use fpga_rdma::SendTicket;
+use fpga_rdma::{Endpoint, SendTicket};
 #[cfg(feature = "sim")]
 use fpga_sim::link::LinkEvents;
 use outgoing::InFlight;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,7 +90,8 @@ pub enum PostError {
 pub(crate) struct CardMessenger {
     side: CardSide,
     staging: Staging,
-    in_flight: HashMap<SendTicket, InFlight>,
+    /// Fixed hashes: the order in which transfers are withdrawn is the same in every run.
+    in_flight: HashMap<SendTicket, InFlight, BuildHasherDefault<DefaultHasher>>,
     inbound: Inbound,
     peers: Peers,
     by_name: HashMap<PeerName, PeerId>,
@@ -140,14 +142,22 @@ impl core::fmt::Debug for CardMessenger {
 impl CardMessenger {
     /// Opens the card and its endpoint. It has no port yet.
     pub(crate) fn open(options: &MessengerOptions) -> Result<Self, MessengerError> {
-        let side = CardSide::open(options)?;
+        Ok(Self::of_card(CardSide::open(options)?, options.give_up))
+    }
+
+    /// Takes an endpoint that the caller has opened. It has no port yet.
+    pub(crate) fn of_endpoint(endpoint: Endpoint, give_up: Duration) -> Result<Self, MessengerError> {
+        Ok(Self::of_card(CardSide::of_open_endpoint(endpoint)?, give_up))
+    }
+
+    fn of_card(side: CardSide, give_up: Duration) -> Self {
         let now = side.endpoint.now();
         let random =
             u64::from(side.endpoint.node().get()) << 32 | u64::from(side.endpoint.incarnation().get()) | 1;
-        Ok(Self {
+        Self {
             side,
             staging: Staging::new(),
-            in_flight: HashMap::new(),
+            in_flight: HashMap::default(),
             inbound: Inbound::default(),
             peers: Peers::default(),
             by_name: HashMap::new(),
@@ -160,7 +170,7 @@ impl CardMessenger {
             postponed: VecDeque::new(),
             closing: VecDeque::new(),
             failed: None,
-            give_up: options.give_up,
+            give_up,
             now,
             last_work: now,
             next_tick: now,
@@ -171,7 +181,7 @@ impl CardMessenger {
             random,
             scratch: Vec::new(),
             spare: Vec::new(),
-        })
+        }
     }
 
     /// Whether the card is a view of a shared one, or a simulated one: each port has such a card of its own.
@@ -283,8 +293,8 @@ impl CardMessenger {
         }
         if work > 0 {
             self.last_work = self.now;
-        } else if self.now.saturating_sub(self.last_work) >= YIELD_AFTER {
-            // Peers of this machine may need the CPU to answer.
+        } else if self.side.is_real_time && self.now.saturating_sub(self.last_work) >= YIELD_AFTER {
+            // Peers of this machine may need the CPU to answer. In virtual time they run in this thread.
             std::thread::yield_now();
         }
         work

@@ -2,7 +2,7 @@
 
 use super::CardMessenger;
 use crate::address::PeerId;
-use crate::card::TRANSFERS;
+use crate::card::MIN_TRANSFERS;
 use crate::layout::{CHUNK, Doorbell, MAX_OPERATIONS, RING, UNIT};
 use crate::operation::{Local, OperationId, Role};
 use crate::peer::{Payload, QueuedRecord, eager_units};
@@ -15,7 +15,7 @@ use fpga_driver::{SharedMemory, SharedSlice};
 use fpga_rdma::{HostSource, RemoteRegion, SendCompletion, SendOptions, SendTicket};
 
 /// Maximum number of the endpoint's transfers in flight for records, parts and hellos. The rest is reserved for doorbells.
-const MAX_IN_FLIGHT: usize = TRANSFERS as usize - 256;
+const MAX_IN_FLIGHT: usize = MIN_TRANSFERS as usize - 256;
 
 /// Maximum numbers of doorbells and records that wait for one peer. Each operation of the peer has at most one of them: a peer with more violates
 /// the limit of operations.
