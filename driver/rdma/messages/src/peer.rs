@@ -308,6 +308,7 @@ impl Peer {
         self.doorbells.clear();
         self.early.clear();
         self.granted_slots.clear();
+        self.landing.waiting.clear();
         self.window.take()
     }
 

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fpga_driver::{HugePages, SharedMemory, SharedSlice};
+use fpga_rdma::Endpoint;
+
 use fpga_messages::{
     AtomicCall, AtomicUnit, CompleteWhen, Completion, HostMemory, HostRanges, LinkChoice, Messenger,
     MessengerError, MessengerOptions, PeerId, ReceiveRequest, Regions, SendRequest, TagPattern, Token,
@@ -87,12 +89,28 @@ impl End {
     }
 
     pub(crate) fn try_open(options: &MessengerOptions) -> Result<Self, MessengerError> {
+        Self::opened(|memory, atomics, regions| Messenger::open(options, memory, atomics, regions))
+    }
+
+    /// Opens a messenger on an endpoint.
+    pub(crate) fn on(endpoint: Endpoint, options: &MessengerOptions) -> Self {
+        Self::opened(|memory, atomics, regions| Messenger::new(endpoint, options, memory, atomics, regions))
+            .unwrap()
+    }
+
+    fn opened(
+        open: impl FnOnce(
+            Arc<dyn HostMemory>,
+            Arc<dyn AtomicUnit>,
+            Arc<Regions>,
+        ) -> Result<Messenger, MessengerError>,
+    ) -> Result<Self, MessengerError> {
         let bytes = SharedMemory::anonymous(MEMORY, HugePages::No).unwrap();
         let memory = Arc::new(Memory { bytes, lent: AtomicUsize::new(0), copied: AtomicUsize::new(0) });
         let regions = Arc::new(Regions::default());
         let (theirs, atomics) =
             (Arc::clone(&memory) as Arc<dyn HostMemory>, Arc::new(Adder(Arc::clone(&memory))));
-        let messenger = Messenger::open(options, theirs, atomics, Arc::clone(&regions))?;
+        let messenger = open(theirs, atomics, Arc::clone(&regions))?;
         Ok(Self { messenger, memory, regions, done: Vec::new() })
     }
 

@@ -13,6 +13,7 @@ mod messages;
 mod ports;
 mod random;
 mod served;
+mod sessions;
 mod shared;
 mod unexpected;
 

@@ -167,8 +167,10 @@ impl CardMessenger {
 
     /// Delivers a queued message to a receive.
     fn deliver(&mut self, mut message: Unexpected, matched: &Matched) {
-        self.unkeep(&message);
-        let (peer, header) = (message.peer, message.header);
+        let is_current = self.unkeep(&message);
+        let (peer, mut header) = (message.peer, message.header);
+        // A later session has other operations.
+        header.wants_done &= is_current;
         if header.kind == Kind::LargeMessage {
             self.accept(peer, &header, matched);
         } else {
@@ -179,13 +181,13 @@ impl CardMessenger {
 
     /// Drops a message, and completes the operation of its sender.
     fn discard(&mut self, message: Unexpected) {
-        self.unkeep(&message);
-        if message.header.kind == Kind::LargeMessage {
+        let is_current = self.unkeep(&message);
+        if is_current && message.header.kind == Kind::LargeMessage {
             let header =
                 Header { operation: 0, peer_operation: message.header.operation, ..Header::new(Kind::Grant) };
             self.submit(message.peer, QueuedRecord { header, payload: Payload::None, operation: None });
         }
-        if message.header.wants_done {
+        if is_current && message.header.wants_done {
             self.ring(message.peer, Doorbell::Done(message.header.operation));
         }
         self.port_of_mut(message.peer).matching.recycle(message.data);
@@ -252,17 +254,18 @@ impl CardMessenger {
         }
     }
 
-    /// Notes that a queued message of the current session is no longer kept.
-    fn unkeep(&mut self, message: &Unexpected) {
+    /// Notes that a queued message is no longer kept. Returns whether it is of the current session: the peer waits for an answer to no other one.
+    fn unkeep(&mut self, message: &Unexpected) -> bool {
         let peer = &mut self.peers[message.peer];
         if message.session != peer.ended {
-            return;
+            return false;
         }
         if message.header.kind == Kind::LargeMessage {
             peer.announced = peer.announced.saturating_sub(1);
         } else {
             self.free_eager(message.peer, eager_units(message.header.length));
         }
+        true
     }
 
     /// Processes the announcement of a large message.

@@ -35,7 +35,7 @@ use crate::port::{Port, Ports};
 use crate::request::CompleteWhen;
 use crate::staging::Staging;
 use crate::wire::Header;
-use fpga_driver::CardAddr;
+use fpga_driver::{CardAddr, Incarnation, NodeId};
 use fpga_rdma::{Endpoint, SendTicket};
 #[cfg(feature = "sim")]
 use fpga_sim::link::LinkEvents;
@@ -139,6 +139,16 @@ impl core::fmt::Debug for CardMessenger {
     }
 }
 
+/// Returns the start of the random choice of hello slots. Each of its bits depends on the node: the processes of a job start at the same time, and
+/// many of them send their first hello to one node.
+fn first_random(node: NodeId, incarnation: Incarnation) -> u64 {
+    let seed = u64::from(node.get()) << 32 | u64::from(incarnation.get());
+    // The finaliser of SplitMix64. 0 would stay 0.
+    let mixed = (seed ^ seed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (mixed ^ mixed >> 31).max(1)
+}
+
 impl CardMessenger {
     /// Opens the card and its endpoint. It has no port yet.
     pub(crate) fn open(options: &MessengerOptions) -> Result<Self, MessengerError> {
@@ -152,8 +162,7 @@ impl CardMessenger {
 
     fn of_card(side: CardSide, give_up: Duration) -> Self {
         let now = side.endpoint.now();
-        let random =
-            u64::from(side.endpoint.node().get()) << 32 | u64::from(side.endpoint.incarnation().get()) | 1;
+        let random = first_random(side.endpoint.node(), side.endpoint.incarnation());
         Self {
             side,
             staging: Staging::new(),
@@ -478,5 +487,26 @@ impl CardMessenger {
         if let Some((request, failure)) = ended.failed {
             self.fail_receive(port, &request, &failure);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Processes that start at the same time on neighbouring nodes choose different hello slots.
+    #[test]
+    fn first_random_depends_on_the_node_in_all_bits() {
+        let slots: std::collections::BTreeSet<u64> = (1..=64)
+            .map(|node| first_random(NodeId::new(node), Incarnation::new(0x1234_5678)))
+            .map(|mut random| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random % crate::layout::HELLO_SLOTS
+            })
+            .collect();
+        // 64 independent choices of 64 slots hit about 40 of them.
+        assert!(slots.len() > 30, "{slots:?}");
     }
 }

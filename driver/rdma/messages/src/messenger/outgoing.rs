@@ -5,7 +5,7 @@ use crate::address::PeerId;
 use crate::card::MIN_TRANSFERS;
 use crate::layout::{CHUNK, Doorbell, MAX_OPERATIONS, RING, UNIT};
 use crate::operation::{Local, OperationId, Role};
-use crate::peer::{Payload, QueuedRecord, eager_units};
+use crate::peer::{Payload, QueuedRecord, Session, eager_units};
 use crate::port::PortOptions;
 use crate::region::RemoteAccess;
 use crate::request::{CompleteWhen, HostMemory, HostRanges};
@@ -302,6 +302,10 @@ impl CardMessenger {
 
     /// Rings a doorbell of a peer.
     pub(super) fn ring(&mut self, id: PeerId, doorbell: Doorbell) {
+        // What it concerns has ended with the session.
+        if self.peers[id].session != Session::Open {
+            return;
+        }
         let is_first = self.peers[id].doorbells.is_empty();
         if is_first && self.try_ring(id, doorbell) {
             return;

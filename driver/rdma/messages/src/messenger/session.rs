@@ -23,6 +23,8 @@ const TICK_INTERVAL: Duration = Duration::from_millis(5);
 /// Time after which an unanswered hello is repeated, doubled with each try up to the maximum.
 const HELLO_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_HELLO_INTERVAL: Duration = Duration::from_secs(1);
+/// Divisor of the give-up time that limits the first interval: also with a short time, some hellos are sent before the session is given up.
+const MIN_HELLOS: u32 = 16;
 /// Time without a packet to a peer after which a keepalive is sent, if an operation or a receive waits.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of the checks for peers whose process has ended.
@@ -56,7 +58,8 @@ impl CardMessenger {
         match self.grant_area(id, false) {
             Ok(false) => {}
             Ok(true) => {
-                let interval = (HELLO_INTERVAL * (1 << tries.min(6))).min(MAX_HELLO_INTERVAL);
+                let first = HELLO_INTERVAL.min(self.give_up / MIN_HELLOS);
+                let interval = (first * (1 << tries.min(6))).min(MAX_HELLO_INTERVAL);
                 self.peers[id].session =
                     Session::Connecting { since, next: now + interval, tries: tries + 1 };
             }
@@ -278,6 +281,9 @@ impl CardMessenger {
             }
         }
         self.peers[id].session = Session::New;
+        for (operation, _) in self.closing.iter_mut().filter(|(operation, _)| operation.peer == id) {
+            operation.wants_done = false;
+        }
         for operation in self.operations.of_peer(Some(id)) {
             self.finish(operation, Err(failure.clone()));
         }
