@@ -33,6 +33,7 @@ mod neighbours;
 mod parts;
 mod path_mtu;
 mod shm;
+mod socket_folder;
 mod switch;
 mod udp;
 mod wrapper;

@@ -183,6 +183,7 @@ impl Link {
         let options = UdpLinkOptions::new(Neighbours::local(listen)).divided().nodes_by_address().key(key);
         let udp = UdpLink::bind(options)?;
         let neighbours = Neighbours::of(udp.local())?;
+        let _opening = neighbours.begin_opening();
         let shm = ShmLink::bind(&ShmLinkOptions::new(neighbours.socket(neighbours.node())))?;
         Ok((Self::both(shm, udp)?, neighbours))
     }

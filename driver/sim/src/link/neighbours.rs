@@ -3,14 +3,11 @@
 //! Each has a UDP socket, whose address is the card's, and a socket for shared memory in a folder of this user, named by the node id. A process
 //! that finds that socket is on the same machine.
 
+use super::socket_folder::{Opening, SocketFolder, is_served};
 use super::{LinkAddress, LinkError};
 use fpga_firmware::NodeId;
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Address of no host, by whose route the address of this machine is found (RFC 5737). Nothing is sent there.
 const SOMEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), 9);
@@ -19,7 +16,7 @@ const SOMEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 
 #[derive(Clone, Debug)]
 pub struct Neighbours {
     own: SocketAddr,
-    folder: PathBuf,
+    folder: SocketFolder,
 }
 
 /// Address of this machine towards others; that of the loopback interface if it has no network.
@@ -30,46 +27,6 @@ fn own_ip() -> IpAddr {
         socket.local_addr().ok().map(|address| address.ip())
     };
     find().filter(|ip| !ip.is_unspecified()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
-}
-
-/// Folder of the sockets: of this user alone.
-fn folder() -> Result<PathBuf, LinkError> {
-    let user = rustix::process::getuid().as_raw();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
-    let path = match runtime {
-        Some(path) => path.join("fpga-messages"),
-        None => PathBuf::from(format!("/tmp/fpga-messages-{user}")),
-    };
-    let failed = |error: std::io::Error| LinkError::Folder { path: path.clone(), source: error.into() };
-    if let Err(error) = DirBuilder::new().mode(0o700).create(&path)
-        && error.kind() != std::io::ErrorKind::AlreadyExists
-    {
-        return Err(failed(error));
-    }
-    let found = std::fs::symlink_metadata(&path).map_err(failed)?;
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
-        return Err(LinkError::NotPrivate { path });
-    }
-    Ok(path)
-}
-
-/// Whether a process listens at a socket; `None` if that cannot be found out now. A process that was killed leaves its socket, and node ids of
-/// several networks may be equal.
-fn is_served(path: &Path) -> Option<bool> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let address = SocketAddrUnix::new(path).ok()?;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
-    match connect(&socket, &address) {
-        // A listener with many clients is busy (`EAGAIN`).
-        Ok(()) | Err(Errno::AGAIN) => Some(true),
-        Err(Errno::CONNREFUSED | Errno::NOENT) => Some(false),
-        Err(_) => None,
-    }
-}
-
-/// Name of a card's socket in the folder.
-fn name_of(node: NodeId) -> String {
-    format!("{:08x}", node.get())
 }
 
 impl Neighbours {
@@ -87,7 +44,7 @@ impl Neighbours {
     /// # Errors
     /// [`LinkError::Folder`], [`LinkError::NotPrivate`].
     pub(super) fn of(own: SocketAddr) -> Result<Self, LinkError> {
-        Ok(Self { own, folder: folder()? })
+        Ok(Self { own, folder: SocketFolder::of_user()? })
     }
 
     /// Returns the address of the own link.
@@ -130,14 +87,27 @@ impl Neighbours {
 
     /// Returns the path of a card's socket for shared memory.
     pub(super) fn socket(&self, node: NodeId) -> PathBuf {
-        self.folder.join(name_of(node))
+        self.folder.socket(node)
+    }
+
+    /// Removes the sockets of processes that have ended without doing so, and keeps other processes from removing a new socket before it listens.
+    pub(super) fn begin_opening(&self) -> Opening {
+        self.folder.remove_ended();
+        self.folder.begin_opening()
+    }
+
+    /// Removes the sockets of this user's processes that have ended without doing so.
+    pub fn remove_ended() {
+        if let Ok(folder) = SocketFolder::of_user() {
+            folder.remove_ended();
+        }
     }
 
     /// Whether a process of this user on this machine receives for a card; `None` if that cannot be found out now. Cards of other machines
     /// have no such process.
     #[must_use]
     pub fn is_present(node: NodeId) -> Option<bool> {
-        is_served(&folder().ok()?.join(name_of(node)))
+        is_served(&SocketFolder::of_user().ok()?.socket(node))
     }
 }
 
@@ -147,22 +117,10 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn neighbours_socket_of_ended_process_is_not_served() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        assert_eq!(is_served(&path), Some(false));
-        let listener = UnixListener::bind(&path).unwrap();
-        assert_eq!(is_served(&path), Some(true));
-        drop(listener);
-        assert!(path.exists());
-        assert_eq!(is_served(&path), Some(false));
-    }
-
-    #[test]
     fn neighbours_way_depends_on_socket() {
         let folder = tempfile::tempdir().unwrap();
         let own = "10.1.0.1:5000".parse().unwrap();
-        let neighbours = Neighbours { own, folder: folder.path().to_owned() };
+        let neighbours = Neighbours { own, folder: SocketFolder::at(folder.path()) };
         let other = NodeId::of_link("10.1.0.2:6000".parse().unwrap());
         let address = neighbours.address_of(other);
         assert_eq!(address, Some("10.1.0.2:6000".parse().unwrap()));

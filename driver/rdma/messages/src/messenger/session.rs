@@ -249,6 +249,7 @@ impl CardMessenger {
             peer.is_missing = Neighbours::is_present(peer.node) == Some(false);
             if was_missing && peer.is_missing {
                 self.fail_peer(id);
+                Neighbours::remove_ended();
             }
         }
     }
