@@ -470,6 +470,7 @@ fn report(failure: &Failure, reported: &mut Option<Failure>) {
         failure,
         Failure::Card { .. }
             | Failure::Unreachable { .. }
+            | Failure::Closed { .. }
             | Failure::Restarted { .. }
             | Failure::TooManyPeers { .. }
     );

@@ -75,6 +75,12 @@ pub enum Failure {
         /// Address of the peer.
         address: Arc<str>,
     },
+    /// The peer has closed its end of the session.
+    #[error("{address} has closed its endpoint: what was in progress with it has not ended")]
+    Closed {
+        /// Address of the peer.
+        address: Arc<str>,
+    },
     /// The peer has started again since it was connected.
     #[error("{address} was started again: what was in progress with its earlier process is lost")]
     Restarted {

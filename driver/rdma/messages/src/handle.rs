@@ -266,6 +266,7 @@ impl Messenger {
 impl Drop for Messenger {
     fn drop(&mut self) {
         let mut card = self.lock();
+        card.announce_close(self.port);
         // The card is closed with its last messenger.
         if card.open_ports() > 1 {
             card.close_port(self.port);

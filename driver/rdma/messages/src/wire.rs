@@ -28,10 +28,12 @@ pub(crate) enum Kind {
     Atomic = 9,
     /// No further part of a refused operation arrives: `peer_operation` ends, and its landing slots are free.
     Stopped = 10,
+    /// The sender has closed its end of the session. Nothing follows.
+    Closed = 11,
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Message,
         Self::LargeMessage,
         Self::Grant,
@@ -42,6 +44,7 @@ impl Kind {
         Self::Answer,
         Self::Atomic,
         Self::Stopped,
+        Self::Closed,
     ];
 }
 

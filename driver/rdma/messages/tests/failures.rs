@@ -99,8 +99,13 @@ fn peer_that_never_was_fails_receives_from_it() {
     assert!(is_unreachable(bed.wait(0, 1).result));
 }
 
+/// Whether the peer has closed its end, or, if its last record was lost with it, does not answer.
+fn has_closed(result: Result<(), Failure>) -> bool {
+    matches!(result, Err(Failure::Closed { .. } | Failure::Unreachable { .. }))
+}
+
 #[test]
-fn peer_that_ends_fails_what_is_in_progress_with_it() {
+fn peer_that_closes_fails_what_is_in_progress_with_it() {
     let mut bed = Bed::new(3, &impatient());
     bed.0[1].messenger.receive(&receive(Some(2), 0, 10, None, 1)).unwrap();
     bed.0[2].messenger.send(&send(1, 0, 10, None, 1)).unwrap();
@@ -111,13 +116,39 @@ fn peer_that_ends_fails_what_is_in_progress_with_it() {
     bed.0[1].messenger.receive(&receive(None, 0, 10, None, 3)).unwrap();
     bed.0[1].messenger.send(&send(2, 0, 100_000, Some(1), 4)).unwrap();
     drop(bed.0.pop());
-    assert!(is_unreachable(bed.wait(1, 2).result));
-    assert!(is_unreachable(bed.wait(1, 4).result));
-    // Receives from anyone, and other peers, are not concerned; the failure is reported beside them, once.
-    assert!(is_unreachable(bed.0[1].messenger.next_peer_failure().map_or(Ok(()), Err)));
+    for context in [2, 4] {
+        let result = bed.wait(1, context).result;
+        assert!(matches!(result, Err(Failure::Closed { .. })), "{result:?}");
+    }
+    // Receives from any source, and other peers, are not concerned: the end of a peer is no failure.
     assert_eq!(bed.0[1].messenger.next_peer_failure(), None);
     bed.0[0].messenger.send(&send(1, 0, 10, None, 1)).unwrap();
     assert_eq!(bed.wait(1, 3).result, Ok(()));
+}
+
+/// A message that its sender was allowed to forget is received after the sender has closed.
+#[test]
+fn peer_that_closes_leaves_messages() {
+    let mut bed = Bed::new(2, &options(LinkChoice::Auto));
+    bed.0[1].poke(0, b"last words");
+    bed.0[1].messenger.send(&send(0, 0, 10, Some(3), 1)).unwrap();
+    bed.wait(1, 1);
+    bed.0[0].messenger.receive(&receive(Some(1), 100, 10, Some(4), 2)).unwrap();
+    drop(bed.0.pop());
+    assert!(has_closed(bed.wait(0, 2).result));
+    for from in [Some(1), None] {
+        let posted = bed.0[0].messenger.receive(&receive(from, 0, 10, Some(3), 3));
+        match from {
+            Some(_) => {
+                posted.unwrap();
+                assert_eq!((bed.wait(0, 3).result, bed.0[0].peek(0, 10)), (Ok(()), b"last words".to_vec()));
+            }
+            None => {
+                bed.progress();
+                assert!(bed.0[0].take(3).is_none());
+            }
+        }
+    }
 }
 
 /// Environment variable with the address of the test that starts the child process.
@@ -159,7 +190,9 @@ fn peer_killed_fails_receives_within_a_second() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(is_unreachable(bed.wait(0, 2).result));
-    // A receive from anyone, and other peers, are not concerned.
+    // A receive from any source, and other peers, are not concerned; the failure is reported beside them, once.
+    assert!(is_unreachable(bed.0[0].messenger.next_peer_failure().map_or(Ok(()), Err)));
+    assert_eq!(bed.0[0].messenger.next_peer_failure(), None);
     let address = bed.0[0].messenger.address();
     let first = bed.0[1].messenger.add_peer(address).unwrap();
     bed.0[1].messenger.send(&send(first.0 as usize, 0, 10, None, 1)).unwrap();
@@ -177,7 +210,10 @@ fn peer_that_starts_again_has_a_new_session() {
     // Waits for a message of the process that has ended, unless the messenger has noticed its end already.
     let waits = match bed.0[0].messenger.receive(&receive(Some(1), 0, 10, None, 2)) {
         Ok(()) => true,
-        Err(PostError::Failed(Failure::Unreachable { .. })) => false,
+        Err(PostError::Failed(failure)) => {
+            assert!(has_closed(Err(failure)));
+            false
+        }
         Err(error) => panic!("{error}"),
     };
     let mut again = impatient();
@@ -189,11 +225,16 @@ fn peer_that_starts_again_has_a_new_session() {
     if waits {
         let failure = bed.wait(0, 2).result;
         assert!(
-            matches!(failure, Err(Failure::Restarted { .. } | Failure::Unreachable { .. })),
+            has_closed(failure.clone()) || matches!(failure, Err(Failure::Restarted { .. })),
             "{failure:?}"
         );
     }
-    bed.0[0].messenger.receive(&receive(Some(1), 0, 10, Some(5), 3)).unwrap();
+    // Requests are refused for a while, unless the new process has opened its session.
+    let begun = std::time::Instant::now();
+    while bed.0[0].messenger.receive(&receive(Some(1), 0, 10, Some(5), 3)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        bed.progress();
+    }
     assert_eq!(bed.wait(0, 3).result, Ok(()));
     bed.0[0].messenger.send(&send(1, 0, 10, Some(6), 4)).unwrap();
     assert_eq!(bed.wait(0, 4).result, Ok(()));
@@ -210,8 +251,8 @@ fn peer_that_starts_again_outlives_transfers_to_earlier_process() {
     drop(bed.0.pop());
     for context in 10..20 {
         bed.0[0].messenger.send(&send(1, 0, 1000, None, context)).unwrap();
-        bed.progress();
     }
+    bed.progress();
     let mut again = options.clone();
     again.listen = Some(address);
     let mut second = End::open(&again);
@@ -239,8 +280,8 @@ fn peer_that_starts_again_and_waits_is_reached() {
     drop(bed.0.pop());
     // On a busy machine, the give-up time of the session's last packets may have passed before the request.
     match bed.0[0].messenger.send(&send(1, 0, 10, None, 2)) {
-        Ok(()) => assert!(is_unreachable(bed.wait(0, 2).result)),
-        Err(PostError::Failed(failure)) => assert!(is_unreachable(Err(failure))),
+        Ok(()) => assert!(has_closed(bed.wait(0, 2).result)),
+        Err(PostError::Failed(failure)) => assert!(has_closed(Err(failure))),
         Err(error) => panic!("{error}"),
     }
     let mut again = impatient();

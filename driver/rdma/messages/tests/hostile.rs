@@ -28,6 +28,7 @@ const LARGE_MESSAGE: u8 = 2;
 const GRANT: u8 = 3;
 const LARGE_WRITE: u8 = 5;
 const STOPPED: u8 = 10;
+const CLOSED: u8 = 11;
 /// Offset of the landing slots in an area, and bytes of each.
 const LANDING: u64 = 512 << 10;
 const SLOT: u64 = 128 << 10;
@@ -340,6 +341,25 @@ fn hostile_doorbells_end_the_session_or_do_nothing() {
     let wide = RemoteRegion { length: 2 * granted.area.length, ..granted.area };
     assert!(!node.write(&mut end, &wide, granted.area.length, &[0]));
     assert!(!has_failed(&mut end));
+}
+
+/// The record ends the session of its own node alone, and nothing that follows it is accepted.
+#[test]
+fn hostile_end_of_session_ends_its_own_session() {
+    let (mut end, mut node, granted) = pair(1 << 20);
+    let mut other = Node::new();
+    let hello = other.hello_bytes(3);
+    let theirs = other.connect(&mut end, &hello).unwrap();
+    let closed = record(CLOSED, 0, 0, 0, 0, 0, &[]);
+    // To the area of the other node, with its key.
+    assert!(!node.write(&mut end, &theirs.area, theirs.ring, &closed));
+    assert!(node.write(&mut end, &granted.area, granted.ring, &closed));
+    end.progress();
+    assert!(!node.write(&mut end, &granted.area, granted.ring + 64, &message(b"late")));
+    assert_eq!(node.connect(&mut end, &node.hello_bytes(3)), None);
+    assert!(other.write(&mut end, &theirs.area, theirs.ring, &message(b"kept")));
+    end.progress();
+    assert_eq!(end.messenger.unexpected(), (1, 4));
 }
 
 #[test]

@@ -212,6 +212,7 @@ impl CardMessenger {
             Kind::Answer => self.answered(id, header, data),
             Kind::Atomic => self.atomic_arrived(id, header, data),
             Kind::Stopped => self.stopped(id, header),
+            Kind::Closed => self.peer_closed(id),
             // Lengths that do not agree: the peer's defect, whose operation does not end.
             Kind::Message | Kind::Write => {}
         }

@@ -376,10 +376,13 @@ impl CardMessenger {
 
     /// Whether no operation of a port is in progress and nothing is queued for its peers.
     pub(crate) fn is_port_idle(&self, port: PortNumber) -> bool {
-        self.is_idle()
-            || self.in_progress(port) == 0
-                && !self.in_flight.values().any(|transfer| self.is_of(port, transfer.peer()))
-                && !self.peers_to_flush.iter().any(|peer| self.is_of(port, *peer))
+        self.is_idle() || self.in_progress(port) == 0 && !self.has_unsent(port)
+    }
+
+    /// Whether the peers of a port have not acknowledged all transfers, or more is queued for them.
+    fn has_unsent(&self, port: PortNumber) -> bool {
+        self.in_flight.values().any(|transfer| self.is_of(port, transfer.peer()))
+            || self.peers_to_flush.iter().any(|peer| self.is_of(port, *peer))
     }
 
     /// Whether no operation is in progress and nothing is queued for peers.

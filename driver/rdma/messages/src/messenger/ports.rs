@@ -5,12 +5,16 @@ use crate::address::Address;
 use crate::completion::Failure;
 use crate::error::{MessengerError, card_error};
 use crate::layout::{HELLO_KEY, MAX_PORTS, PortNumber};
+use crate::peer::{Payload, QueuedRecord};
 use crate::port::{Port, PortOptions};
+use crate::wire::{Header, Kind};
 use fpga_driver::NodeId;
 use std::time::{Duration, Instant};
 
 /// Maximum time for which closing a port waits until the card no longer uses the memory of its operations.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// Maximum time for which peers are expected to acknowledge that their session ends.
+const MAX_CLOSED_WAIT: Duration = Duration::from_millis(20);
 
 impl CardMessenger {
     /// Opens the next port.
@@ -29,6 +33,22 @@ impl CardMessenger {
     pub(crate) fn address(&self, port: PortNumber) -> Address {
         let address = || Address::of_card(self.side.endpoint.node(), self.side.layout.hello(port).start);
         self.side.link_address.unwrap_or_else(address)
+    }
+
+    /// Tells the peers of a port that their sessions end. A peer that does not acknowledge it in time finds out by itself.
+    pub(crate) fn announce_close(&mut self, port: PortNumber) {
+        for id in self.peers.ids() {
+            let peer = &self.peers[id];
+            // Behind records that wait for space it would come too late.
+            if peer.port == port && peer.open_remote().is_some() && peer.queue.is_empty() {
+                let header = Header::new(Kind::Closed);
+                self.submit(id, QueuedRecord { header, payload: Payload::None, operation: None });
+            }
+        }
+        let begun = Instant::now();
+        while self.has_unsent(port) && self.failed.is_none() && begun.elapsed() < MAX_CLOSED_WAIT {
+            self.progress();
+        }
     }
 
     /// Ends the sessions of a port, which has no further completions. Nothing uses its memory afterwards.

@@ -261,12 +261,22 @@ impl CardMessenger {
     }
 
     fn fail_peer_with(&mut self, id: PeerId, failure: &Failure) {
-        let peer = &self.peers[id];
-        if matches!(peer.session, Session::Failed { .. }) {
-            return;
+        if !matches!(self.peers[id].session, Session::Failed { .. }) {
+            self.port_of_mut(id).note_peer_failure(failure);
+            self.end_session_with_process(id, failure);
         }
+    }
+
+    /// Processes the end of a session by its peer, which is no failure unless an operation with it is in progress.
+    pub(super) fn peer_closed(&mut self, id: PeerId) {
+        let failure = Failure::Closed { address: self.name(id) };
+        self.end_session_with_process(id, &failure);
+    }
+
+    /// Ends the session with a process of the peer: only another process can open the next one.
+    fn end_session_with_process(&mut self, id: PeerId, failure: &Failure) {
+        let peer = &self.peers[id];
         let failed_incarnation = peer.incarnation.or(peer.failed_incarnation);
-        self.port_of_mut(id).note_peer_failure(failure);
         self.end_session(id, failure);
         let peer = &mut self.peers[id];
         peer.session = Session::Failed { since: self.now };
