@@ -162,7 +162,9 @@ impl LinkError {
             Self::OwnPath { .. } => "give the path of another process's link",
             Self::LongPath { .. } => "give a shorter path",
             Self::Events { .. } | Self::PortEvents { .. } => "close files, or raise the limit (ulimit -n)",
-            Self::Folder { .. } => "set XDG_RUNTIME_DIR to a folder of this user",
+            Self::Folder { .. } => {
+                "check that it is writable and has space, or set XDG_RUNTIME_DIR to another folder"
+            }
             Self::NotPrivate { .. } => "remove it",
             Self::Port { .. } => "choose another node id",
         })

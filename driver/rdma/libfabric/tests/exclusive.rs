@@ -2,14 +2,16 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use fpga_sim::link::{ShmLink, ShmLinkOptions};
 use fpga_sim::served::CardServer;
-use fpga_sim::{CardDescription, SimNetwork};
+use fpga_sim::{CardDescription, CardFailure, SimNetwork};
 
 pub(crate) struct Exclusive {
     folder: tempfile::TempDir,
+    networks: Vec<Arc<SimNetwork>>,
     stop: Vec<UnixStream>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -18,8 +20,19 @@ impl Exclusive {
     /// Two cards.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (stop, threads) = [0, 1].map(|number| serve(folder.path(), number)).into_iter().unzip();
-        Self { folder, stop, threads }
+        let mut cards = Self { folder, networks: Vec::new(), stop: Vec::new(), threads: Vec::new() };
+        for number in [0, 1] {
+            let (network, stop, thread) = serve(cards.folder.path(), number);
+            cards.networks.push(network);
+            cards.stop.push(stop);
+            cards.threads.push(thread);
+        }
+        cards
+    }
+
+    /// Removes a card from its slot.
+    pub(crate) fn remove(&self, number: usize) {
+        self.networks[number].fail(0, CardFailure::Gone);
     }
 
     /// Name of a card without its number, for clients.
@@ -28,18 +41,20 @@ impl Exclusive {
     }
 }
 
-fn serve(folder: &Path, number: u32) -> (UnixStream, JoinHandle<()>) {
+fn serve(folder: &Path, number: u32) -> (Arc<SimNetwork>, UnixStream, JoinHandle<()>) {
     let link = |number: u32| folder.join(format!("link{number}"));
     let mut card = CardDescription::default();
     card.ni.node_id = number + 1;
     let link = ShmLink::bind(&ShmLinkOptions::new(link(number)).peer(link(1 - number))).unwrap();
     let network = SimNetwork::builder().card(card).link(link).build().unwrap();
+    let network = Arc::new(network);
+    let served = Arc::clone(&network);
     let server = CardServer::bind(&folder.join(format!("card{number}"))).unwrap();
     let (stop, stopped) = UnixStream::pair().unwrap();
     let thread = std::thread::spawn(move || {
-        server.run(&network, 0, stopped).unwrap();
+        server.run(&served, 0, stopped).unwrap();
     });
-    (stop, thread)
+    (network, stop, thread)
 }
 
 impl Drop for Exclusive {

@@ -3,7 +3,9 @@
 
 mod exclusive;
 mod fabtests;
+mod failures;
 mod mpi;
+mod mpi_failures;
 mod random;
 mod shared;
 mod traffic;

@@ -1,9 +1,10 @@
 /* Exchanges of MPI ranks with checks of content: point to point in all sizes, any source, unexpected messages, collective, one-sided.
-   The argument is the number of rounds, 1 by default. */
+   The argument is the number of rounds, 1 by default. With more, each rank prints its process, and rank 0 the rounds. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int rank, size;
 
@@ -138,6 +139,10 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     int rounds = argc > 1 ? atoi(argv[1]) : 1;
+    if (rounds > 1) {
+        printf("rank %d is process %d\n", rank, (int)getpid());
+        fflush(stdout);
+    }
     for (int round = 1; round <= rounds; round++) {
         ring();
         any_source();

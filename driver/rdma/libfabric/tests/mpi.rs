@@ -9,7 +9,7 @@ use crate::{Installed, traffic};
 use fpga_pci::testing::{skipped, skipped_without};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Maximum time of one job.
@@ -21,9 +21,9 @@ const RING_PACKETS: u64 = RING_BYTES / traffic::MAX_PACKET;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Installed MPI library.
-struct Library {
+pub(crate) struct Library {
     compiler: PathBuf,
-    launcher: PathBuf,
+    pub(crate) launcher: PathBuf,
     is_open_mpi: bool,
 }
 
@@ -69,7 +69,7 @@ impl Library {
     }
 
     /// Command that starts `ranks` processes.
-    fn command(&self, installed: &Installed, ranks: u32) -> Command {
+    pub(crate) fn command(&self, installed: &Installed, ranks: u32) -> Command {
         let mut command = Command::new(&self.launcher);
         installed.prepare(&mut command);
         // The provider prints the card's counters.
@@ -86,25 +86,39 @@ impl Library {
     }
 }
 
-/// Runs a job. Returns the numbers of packets that the cards of its ranks have received, or its output if it fails.
-fn run(installed: &Installed, mut command: Command, program: &Path, ranks: u32) -> Result<Vec<u64>, String> {
-    let output = installed.0.path().join("output");
-    let file = std::fs::File::create(&output).unwrap();
-    command.arg(program).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
-    // A group of its own, which ends as a whole.
-    let mut child = command.process_group(0).spawn().unwrap();
+/// Starts a job in a process group of its own, with its output in a file.
+pub(crate) fn start(mut command: Command, output: &Path) -> Child {
+    let file = std::fs::File::create(output).unwrap();
+    command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+    command.process_group(0).spawn().unwrap()
+}
+
+/// Waits for the end of a job, and ends it after the maximum time: `None`.
+pub(crate) fn wait(child: &mut Child) -> Option<ExitStatus> {
     let begun = Instant::now();
-    let status = loop {
+    loop {
         if let Some(status) = child.try_wait().unwrap() {
-            break Some(status);
+            return Some(status);
         }
         if begun.elapsed() > TIMEOUT {
             let _ = Command::new("kill").args(["-9", "--", &format!("-{}", child.id())]).status();
             let _ = child.wait();
-            break None;
+            return None;
         }
         std::thread::sleep(LOOK);
-    };
+    }
+}
+
+/// Runs a job. Returns the numbers of packets that the cards of its ranks have received, or its output if it fails.
+pub(crate) fn run(
+    installed: &Installed,
+    mut command: Command,
+    program: &Path,
+    ranks: u32,
+) -> Result<Vec<u64>, String> {
+    let output = installed.0.path().join("output");
+    command.arg(program);
+    let status = wait(&mut start(command, &output));
     let text = std::fs::read_to_string(&output).unwrap_or_default();
     let is_right =
         status.is_some_and(|status| status.success()) && text.contains(&format!("ok {ranks} ranks"));
@@ -130,35 +144,39 @@ fn check_one_sided(library: &Library, installed: &Installed, program: &Path) {
     assert!(received.iter().all(|packets| *packets >= RING_PACKETS), "{received:?}");
 }
 
-/// Compiles the program, and runs it on cards of each rank, on a shared card, and without cards or provider.
-fn check(library: &Library) {
-    let installed = Installed::new();
+/// Compiles the program.
+fn compiled(library: &Library, installed: &Installed) -> PathBuf {
     let program = installed.0.path().join("mpi");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi.c");
     let compiled = Command::new(&library.compiler).arg("-o").arg(&program).arg(source).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    program
+}
+
+/// Runs the program on cards of each rank, on a shared card, and without cards or provider.
+fn check(library: &Library, installed: &Installed, program: &Path) {
     let owner = Served::new();
     for (ranks, card) in [(2, "mock"), (4, "mock"), (2, &*owner.card()), (4, &*owner.card())] {
-        let mut command = library.command(&installed, ranks);
+        let mut command = library.command(installed, ranks);
         command.env("FPGA_CARD", card);
-        let received = run(&installed, command, &program, ranks).unwrap();
+        let received = run(installed, command, program, ranks).unwrap();
         let library = library.launcher.display();
         // Endpoints for one-sided operations have further cards.
         let received: Vec<u64> = received.into_iter().filter(|packets| *packets >= RING_PACKETS).collect();
         assert!(received.len() >= ranks as usize, "{library}: each rank has a card of its own");
     }
-    check_one_sided(library, &installed, &program);
+    check_one_sided(library, installed, program);
     // The library finds no other way.
     for (name, value) in [("FPGA_CARD", "vfio-user:/nonexistent"), traffic::NO_PROVIDER] {
-        let mut command = library.command(&installed, 2);
+        let mut command = library.command(installed, 2);
         command.env(name, value);
-        let without = run(&installed, command, &program, 2).unwrap_err();
+        let without = run(installed, command, program, 2).unwrap_err();
         assert!(!without.contains("ok 2 ranks"), "{without}");
     }
 }
 
-#[test]
-fn mpi_ranks_exchange_data() {
+/// Calls `check` with each library that can use the provider, and its program.
+pub(crate) fn with_libraries(check: impl Fn(&Library, &Installed, &Path)) {
     if crate::has_sanitizer() {
         return;
     }
@@ -169,7 +187,16 @@ fn mpi_ranks_exchange_data() {
     for library in libraries {
         match library.without_libfabric() {
             Some(reason) => skipped(reason),
-            None => check(&library),
+            None => {
+                let installed = Installed::new();
+                let program = compiled(&library, &installed);
+                check(&library, &installed, &program);
+            }
         }
     }
+}
+
+#[test]
+fn mpi_ranks_exchange_data() {
+    with_libraries(check);
 }

@@ -8,7 +8,7 @@ use crate::options::{LinkChoice, MessengerOptions};
 use fpga_driver::Card;
 use fpga_driver::NodeId;
 use fpga_netmodel::{Conditions, Impairments, Loss, Order, Probability};
-use fpga_sim::link::{Link, LinkAddress, LinkEvents, LinkKey, Neighbours};
+use fpga_sim::link::{Link, LinkAddress, LinkError, LinkEvents, LinkKey, Neighbours};
 use fpga_sim::{Attendant, CardDescription, SimNetwork};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -36,6 +36,14 @@ fn link_error(error: impl core::fmt::Display) -> MessengerError {
     MessengerError::Link { text: error.to_string() }
 }
 
+/// Error of a link, with its advice.
+fn advised(error: &LinkError) -> MessengerError {
+    match error.help() {
+        Some(help) => link_error(format_args!("{error}: {help}")),
+        None => link_error(error),
+    }
+}
+
 /// Opens a simulated card with links.
 pub(crate) fn open(
     description: Option<&Path>,
@@ -50,7 +58,7 @@ pub(crate) fn open(
         }
     };
     let key = options.link_key.as_deref().map(LinkKey::read).transpose().map_err(link_error)?;
-    let (link, neighbours) = Link::neighbouring(options.listen, key).map_err(link_error)?;
+    let (link, neighbours) = Link::neighbouring(options.listen, key).map_err(|error| advised(&error))?;
     let address = neighbours.address();
     let node = neighbours.node();
     card.ni.node_id = node.get();

@@ -63,7 +63,7 @@ impl ServeError {
         Some(match self {
             Self::InUse { .. } => "stop that server first, or give another path",
             Self::NotASocket { .. } | Self::BadPath { .. } => "give another path",
-            Self::Bind { .. } => "check that its directory exists and is writable",
+            Self::Bind { .. } => "check that its directory exists, is writable and has space",
             Self::NoSuchCard { .. } | Self::Wait { .. } => return None,
         })
     }
