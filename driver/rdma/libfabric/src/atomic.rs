@@ -9,6 +9,7 @@ use crate::info::MAX_ATOMIC;
 use crate::object::borrow;
 use crate::posting::{Flags, Transmission, values};
 use crate::sys::*;
+use crate::unsupported::refuse_datatype;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use fpga_messages::{AtomicRequest, CompletionKind, HostRanges, RemoteRange};
@@ -91,7 +92,8 @@ struct Operation {
 
 fn execute(endpoint: *mut FidEp, request: &Operation) -> Result<isize, Code> {
     let endpoint: &Endpoint = borrow(endpoint)?;
-    let size = value_size(request.call, request.datatype, request.operation).ok_or(EOPNOTSUPP)?;
+    let size = value_size(request.call, request.datatype, request.operation)
+        .ok_or_else(|| refuse_datatype(request.datatype))?;
     let is_fetch = request.call != AtomicKind::Write;
     // A read has no operand: programs may pass any pointer.
     let is_read = request.operation == FI_ATOMIC_READ;

@@ -1,13 +1,14 @@
 //! Results of `fi_getinfo`: the provider's properties, restricted by the hints of a program.
 
 use crate::code::Code;
-use crate::entry::{check_flags, optional, text};
+use crate::entry::{optional, text};
 use crate::info::{
     ACCESS_DIRECTIONS, CAPS, DOMAIN_CAPS, Description, INJECT_SIZE, MAX_MESSAGE, MAX_OBJECTS, MAX_QUEUE_SIZE,
     MESSAGE_DIRECTIONS, NAME, ON_REQUEST, PRIMARY, RX_CAPS, RX_FLAGS, SECONDARY, TX_CAPS, TX_FLAGS,
 };
 use crate::log;
 use crate::sys::*;
+use crate::unsupported::names;
 use core::ffi::c_int;
 use fpga_messages::{Address, MAX_RANGES};
 
@@ -17,6 +18,15 @@ fn require(is_met: bool, hint: &str) -> Result<(), Code> {
         return Ok(());
     }
     log::info(format_args!("hints are not met: {hint}"));
+    Err(ENODATA)
+}
+
+/// Refuses capabilities or flags that are not supported, and logs which.
+fn require_bits(unsupported: u64, hint: &str) -> Result<(), Code> {
+    if unsupported == 0 {
+        return Ok(());
+    }
+    log::info(format_args!("hints are not met: {hint} {}", names(unsupported)));
     Err(ENODATA)
 }
 
@@ -42,7 +52,7 @@ impl Description {
     /// `FI_ENODATA` if a hint is not met.
     pub(crate) fn apply(&mut self, hints: &FiInfo, api_version: u32) -> Result<(), Code> {
         let known = if api_version >= version(2, 0) { CAPS } else { CAPS & !FI_TAGGED_DIRECTED_RECV };
-        require(hints.caps & !known == 0, "capabilities")?;
+        require_bits(hints.caps & !known, "capabilities")?;
         require(matches!(hints.addr_format, FI_FORMAT_UNSPEC | FI_ADDR_STR), "address format")?;
         self.caps = granted(hints.caps, CAPS);
         self.tx_caps = self.caps & TX_CAPS;
@@ -70,7 +80,7 @@ impl Description {
 
     fn apply_tx(&mut self, tx: &FiTxAttr) -> Result<(), Code> {
         require(tx.caps & !(self.tx_caps | SECONDARY & TX_CAPS) == 0, "capabilities of sending")?;
-        check_flags(tx.op_flags, TX_FLAGS, ENODATA)?;
+        require_bits(tx.op_flags & !TX_FLAGS, "flags of sending")?;
         require(tx.msg_order & !FI_ORDER_SAS == 0, "order of messages")?;
         require(tx.comp_order == 0, "order of completions")?;
         require(tx.inject_size <= INJECT_SIZE, "inject size")?;
@@ -86,7 +96,7 @@ impl Description {
 
     fn apply_rx(&mut self, rx: &FiRxAttr) -> Result<(), Code> {
         require(rx.caps & !(self.rx_caps | SECONDARY & RX_CAPS) == 0, "capabilities of receiving")?;
-        check_flags(rx.op_flags, RX_FLAGS, ENODATA)?;
+        require_bits(rx.op_flags & !RX_FLAGS, "flags of receiving")?;
         require(rx.msg_order & !FI_ORDER_SAS == 0, "order of messages")?;
         require(rx.comp_order == 0, "order of completions")?;
         require(rx.size <= MAX_QUEUE_SIZE, "number of receive operations")?;

@@ -45,6 +45,7 @@ mod sys;
 mod tagged;
 #[cfg(test)]
 mod tests;
+mod unsupported;
 mod vector;
 mod vector_calls;
 mod wait;

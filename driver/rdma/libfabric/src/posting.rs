@@ -4,10 +4,11 @@ use crate::code::Code;
 use crate::endpoint::Endpoint;
 use crate::endpoint_core::{State, posted, user};
 use crate::engine::Engine;
-use crate::entry::{array, check_flags, to_u64};
+use crate::entry::{array, to_u64};
 use crate::info::{MAX_ATOMIC, TX_FLAGS};
 use crate::memory::address_of;
 use crate::sys::*;
+use crate::unsupported::check_operation_flags;
 use core::ffi::c_void;
 use fpga_messages::{CompleteWhen, CompletionKind, HostRange, HostRanges, MAX_INJECT, PostError, Token};
 use libc::iovec;
@@ -63,7 +64,7 @@ impl Transmission {
     pub(crate) fn has_data(&self, implied: bool) -> Result<bool, Code> {
         match self.flags {
             Flags::Call(flags) => {
-                check_flags(flags, TX_FLAGS | FI_REMOTE_CQ_DATA, EBADFLAGS)?;
+                check_operation_flags(flags, TX_FLAGS | FI_REMOTE_CQ_DATA)?;
                 Ok(implied || flags & FI_REMOTE_CQ_DATA != 0)
             }
             Flags::Default | Flags::Inject => Ok(implied),

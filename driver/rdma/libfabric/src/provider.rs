@@ -18,7 +18,7 @@ use crate::queue::Queue;
 use crate::resolve::{UNSPECIFIED, resolve};
 use crate::sys::*;
 use crate::vector_calls;
-use crate::{access, atomic, message, queue_calls, region, tagged};
+use crate::{access, atomic, message, queue_calls, region, tagged, unsupported};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use fpga_messages::{Address, MessengerOptions};
@@ -26,8 +26,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 static FABRIC_FID: FiOps = FiOps { close: close_object::<Fabric>, ..FiOps::NONE };
-static FABRIC: FiOpsFabric =
-    FiOpsFabric { domain, eq_open: events::open, trywait, domain2, ..FiOpsFabric::NONE };
+static FABRIC: FiOpsFabric = FiOpsFabric {
+    domain,
+    eq_open: events::open,
+    wait_open: unsupported::wait_open,
+    trywait,
+    domain2,
+    ..FiOpsFabric::NONE
+};
 static DOMAIN_FID: FiOps = FiOps { close: close_object::<Domain>, bind: bind_domain, ..FiOps::NONE };
 static DOMAIN: FiOpsDomain = FiOpsDomain {
     av_open: vector_calls::open,
@@ -35,6 +41,7 @@ static DOMAIN: FiOpsDomain = FiOpsDomain {
     endpoint,
     cntr_open: counter::open,
     query_atomic: atomic::query,
+    poll_open: unsupported::poll_open,
     endpoint2,
     ..FiOpsDomain::NONE
 };

@@ -158,6 +158,28 @@ fn endpoints_of_the_card_of_a_process_exchange_data() {
     traffic::check(&output, TRANSFERS.0, TRANSFERS.1);
 }
 
+/// A request that is refused has its reason on standard error, once, and what to do instead.
+#[test]
+fn unsupported_requests_are_refused_with_their_reason() {
+    let installed = Installed::new();
+    let Some(program) = compiled("unsupported.c", installed.0.path()) else { return };
+    let output = installed.command(&program, &[]).output().unwrap();
+    traffic::check(&output, 3, 1);
+    let text = String::from_utf8_lossy(&output.stderr);
+    for reason in [
+        "capabilities FI_FENCE (wait for the completions",
+        "capabilities FI_SOURCE_ERR (FI_SOURCE reports unknown senders as FI_ADDR_NOTAVAIL)",
+        "capabilities FI_TRIGGER, FI_SHARED_AV",
+        "flags of sending FI_FENCE",
+        "poll sets (fi_poll_open) are not supported: call fi_cq_read",
+        "wait sets (fi_wait_open) are not supported: open queues with FI_WAIT_FD",
+        "FI_FENCE is not supported: wait for the completions",
+        "atomic operations on long double are not supported: use double",
+    ] {
+        assert_eq!(text.matches(reason).count(), 1, "{reason}\n{text}");
+    }
+}
+
 #[test]
 fn fi_info_lists_provider() {
     if has_sanitizer() {
