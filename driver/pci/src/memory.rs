@@ -30,7 +30,7 @@ mod stream;
 pub use copy::{
     CopyLimit, CopyRoutine, CopyRoutines, MeasuredRoutine, PageKind, RoutineTable, UnknownRoutine,
 };
-pub use ring::{RingError, RingLayout, RingReader, RingWriter};
+pub use ring::{RingError, RingLayout, RingReader, RingRecord, RingWriter};
 pub use slice::{CHUNK, SharedSlice};
 pub use span::{Span, gather, scatter};
 pub use stream::{Bounced, ReadVolatile, WriteVolatile};

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | 0..4 | [`MAGIC`] |
 //! | 4 | [`VERSION`] |
-//! | 5 | 0; 1 in a part of a frame |
+//! | 5 | 0; 1 in a part of a frame; 2 in shared memory: the frame is long, and comes straight from a card |
 //! | 6..8 | bytes of the frame |
 //! | 8..12 | node that the frame comes from, as in the frame's own header |
 //! | 12..16 | node that it is for |
@@ -45,10 +45,12 @@ use std::path::PathBuf;
 use crate::served::ServeError;
 use fpga_firmware::NodeId;
 use fpga_pci::OsError;
+use wrapper::Nodes;
 
 pub use any::{Link, LinkEvents};
 pub use authentication::{LinkKey, LinkKeyError};
 pub use neighbours::Neighbours;
+pub(crate) use shm::ReceivedFrame;
 pub use shm::{ShmLink, ShmLinkOptions};
 pub use switch::Switch;
 pub use udp::{UdpLink, UdpLinkOptions};
@@ -224,7 +226,12 @@ impl LinkCounters {
         datagram: Option<&[u8]>,
         is_local: impl Fn(NodeId) -> bool,
     ) -> Option<NodeId> {
-        let Some(Ok(nodes)) = datagram.map(wrapper::unwrap) else {
+        self.note_nodes(datagram.and_then(|datagram| wrapper::unwrap(datagram).ok()), is_local)
+    }
+
+    /// As [`note_received`](Self::note_received), for a datagram with a frame of `nodes`, or an invalid one.
+    fn note_nodes(&mut self, nodes: Option<Nodes>, is_local: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+        let Some(nodes) = nodes else {
             self.malformed += 1;
             return None;
         };

@@ -3,12 +3,12 @@
 use crate::dma::RemoteMemory;
 use crate::host::{DirectPort, HostSide};
 use crate::in_flight::Sent;
-use crate::link::Link;
+use crate::link::{Link, ReceivedFrame};
 use crate::partition::port::Frames;
 use crate::served::ServerAlarm;
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::time::TimeSpent;
-use fpga_card::{Card, CardCounters, DesignPoll, TimePart};
+use fpga_card::{Card, CardCounters, DesignPoll, FrameSource as _, TimePart};
 use fpga_firmware::NodeId;
 use fpga_protocol::time::Nanos;
 use fpga_registers::bytes::u32_at;
@@ -333,15 +333,17 @@ impl State {
         let Self { slots, network, link: Some(link), now, .. } = self else { return 0 };
         for taken in 0..most {
             let is_here = |node: NodeId| slots.iter().any(|slot| slot.card.node_id() == node.get());
-            let Some(frame) = link.receive(is_here) else { return taken };
-            let receiver = slots
-                .iter_mut()
-                .enumerate()
-                .find(|(_, slot)| Some(slot.card.node_id()) == destination(frame));
+            let Some(frame) = link.receive_shared(is_here) else { return taken };
+            let start = match &frame {
+                ReceivedFrame::Copied(frame) => frame,
+                ReceivedFrame::Shared(frame) => frame.start(),
+            };
+            let node = destination(start);
+            let receiver = slots.iter_mut().enumerate().find(|(_, slot)| Some(slot.card.node_id()) == node);
             if let Some((number, slot)) = receiver
                 && slot.failure != CardFailure::Gone
             {
-                slot.card.receive_frame(*now, frame);
+                receive_frame(&mut slot.card, *now, frame);
                 network.fill(number, &mut slot.card, *now);
             }
         }
@@ -495,6 +497,18 @@ impl State {
     pub(crate) fn next_deadline_after(&self, time: Nanos) -> Option<Nanos> {
         let cards = self.slots.iter().filter_map(|slot| slot.card.next_deadline_after(time));
         cards.chain(self.network.next_deadline().filter(|deadline| *deadline > time)).min()
+    }
+}
+
+/// Passes a frame of the link to a card.
+fn receive_frame(card: &mut Card, now: Nanos, frame: ReceivedFrame<'_>) {
+    let copied = match frame {
+        ReceivedFrame::Copied(frame) => Some(frame),
+        ReceivedFrame::Shared(frame) if card.receive_in_place(now, &frame) => None,
+        ReceivedFrame::Shared(frame) => frame.into_copy(),
+    };
+    if let Some(frame) = copied {
+        card.receive_frame(now, frame);
     }
 }
 

@@ -6,7 +6,6 @@ use super::{
     CRC_LENGTH, Common, DATA_HEADER_LENGTH, EncodeError, Flags, PacketKind, START_HEADER_LENGTH, WireError,
 };
 use crate::bytes::{ByteImage, u8_at, u16_at, u32_at, u64_at};
-use crate::crc::{crc32c, crc32c_after};
 use crate::generated::layout::{common, data as at, start};
 use crate::geometry::{Geometry, check_index, packet_size, range_end};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
@@ -192,7 +191,23 @@ impl DataHeader {
     ) -> Result<(usize, [u8; CRC_LENGTH]), EncodeError> {
         let length = self.write_header(payload.len(), self.length(), head)?;
         let header = head.get(..length).unwrap_or_default();
-        Ok((length, crc32c_after(crc32c(header), payload).to_le_bytes()))
+        Ok((length, super::checksum_apart(header, payload)))
+    }
+
+    /// Reads the header of a DATA or START packet of `packet_length` bytes from its first bytes, for a payload that stays where it is. Makes
+    /// all checks of [`super::Packet::parse`] but that of the checksum ([`super::checksum_apart`]); `None` if one fails, and for other packets.
+    #[must_use]
+    pub fn parse_apart(bytes: &[u8], packet_length: usize) -> Option<Self> {
+        let kind = super::checked_kind(bytes.first_chunk()?).ok()?;
+        if !matches!(kind, PacketKind::Data | PacketKind::Start) {
+            return None;
+        }
+        let bytes = bytes.get(..super::header_length(kind))?;
+        let payload_length = packet_length.checked_sub(bytes.len() + CRC_LENGTH)?;
+        let data = Data::of_header(kind, bytes, payload_length).ok()?;
+        let header = data.header();
+        header.check(payload_length).ok()?;
+        Some(header)
     }
 
     /// Writes the header to a buffer of at least `needed` bytes.
@@ -275,24 +290,37 @@ impl<'a> Data<'a> {
     // Inlined always: otherwise the compiler calls it and moves the result through memory twice.
     #[inline(always)]
     pub(super) fn parse(kind: PacketKind, body: &'a [u8]) -> Result<Self, WireError> {
-        let wrong = |expected| WireError::Length { kind, expected, found: body.len() + CRC_LENGTH };
         let header_length = super::header_length(kind);
-        let head = body.first_chunk().ok_or(wrong(header_length + CRC_LENGTH))?;
-        let (_, payload) = body.split_at_checked(header_length).ok_or(wrong(header_length + CRC_LENGTH))?;
+        let Some((header, payload)) = body.split_at_checked(header_length) else {
+            let found = body.len() + CRC_LENGTH;
+            return Err(WireError::Length { kind, expected: header_length + CRC_LENGTH, found });
+        };
+        let data = Self { payload, ..Self::of_header(kind, header, payload.len())? };
+        data.header().check(payload.len())?;
+        Ok(data)
+    }
+
+    /// View of a header whose packet has `payload_length` bytes of payload.
+    #[inline(always)]
+    fn of_header(kind: PacketKind, header: &'a [u8], payload_length: usize) -> Result<Self, WireError> {
+        let wrong = |expected| WireError::Length {
+            kind,
+            expected: header.len() + expected + CRC_LENGTH,
+            found: header.len() + payload_length + CRC_LENGTH,
+        };
+        let head = header.first_chunk().ok_or(wrong(0))?;
         let start = match kind {
-            PacketKind::Start => body.first_chunk(),
+            PacketKind::Start => header.first_chunk(),
             _ => None,
         };
         let expected: usize = u16_at::<{ at::PAYLOAD_LENGTH }, _>(head).into();
-        if payload.len() != expected {
-            return Err(wrong(header_length + expected + CRC_LENGTH));
+        if payload_length != expected {
+            return Err(wrong(expected));
         }
         if start.is_some_and(|head| u16_at::<{ start::RESERVED }, _>(head) != 0) {
             return Err(WireError::Reserved { kind });
         }
-        let data = Self { head, start, payload };
-        data.header().check(payload.len())?;
-        Ok(data)
+        Ok(Self { head, start, payload: &[] })
     }
 
     /// START or DATA.

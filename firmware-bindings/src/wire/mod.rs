@@ -261,13 +261,7 @@ impl<'a> Packet<'a> {
         if found != computed {
             return Err(WireError::Checksum { found, computed });
         }
-        let version = u8_at::<{ common::VERSION }, _>(head);
-        if version != WIRE_VERSION {
-            return Err(WireError::Version { found: version, supported: WIRE_VERSION });
-        }
-        let found = u8_at::<{ common::KIND }, _>(head);
-        let kind = PacketKind::try_from(found).map_err(|_| WireError::Kind { found })?;
-        Common::read(head).check(kind)?;
+        let kind = checked_kind(head)?;
         match kind {
             PacketKind::Data | PacketKind::Start => Data::parse(kind, body).map(Self::Data),
             PacketKind::MessageRequest
@@ -305,6 +299,26 @@ impl<'a> Packet<'a> {
             Self::Link(packet) => packet.common,
         }
     }
+}
+
+/// Kind of a packet whose version and common header are correct.
+#[inline]
+fn checked_kind(head: &[u8; common::LAYOUT_SIZE]) -> Result<PacketKind, WireError> {
+    let version = u8_at::<{ common::VERSION }, _>(head);
+    if version != WIRE_VERSION {
+        return Err(WireError::Version { found: version, supported: WIRE_VERSION });
+    }
+    let found = u8_at::<{ common::KIND }, _>(head);
+    let kind = PacketKind::try_from(found).map_err(|_| WireError::Kind { found })?;
+    Common::read(head).check(kind)?;
+    Ok(kind)
+}
+
+/// Returns the checksum of a packet whose header and payload are not contiguous.
+#[must_use]
+#[inline]
+pub fn checksum_apart(header: &[u8], payload: &[u8]) -> [u8; CRC_LENGTH] {
+    crc32c_after(crc32c(header), payload).to_le_bytes()
 }
 
 /// Whole header of a packet without payload, or the error with the expected length.

@@ -10,8 +10,8 @@
 //! A record starts at a multiple of 64: its length as a word of 32 bits, 12 unused bytes, and its data. It does not wrap around the end of the ring; the
 //! length [`SKIP`] stands for the rest of the ring.
 //!
-//! The other process may write anything at any time. Each side therefore keeps its own position, checks every value that it reads once, and
-//! copies a record out before reading it.
+//! The other process may write anything at any time. Each side therefore keeps its own position, and checks every value that it reads once. A
+//! reader copies bytes out before it relies on them.
 
 use super::SharedMemory;
 use crate::MemoryError;
@@ -168,6 +168,22 @@ impl RingWriter {
     }
 }
 
+/// Record of a ring, whose data is still in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingRecord {
+    /// Offset of its data in the ring's memory.
+    at: usize,
+    length: usize,
+}
+
+impl RingRecord {
+    /// Length of its data in bytes.
+    #[must_use]
+    pub const fn length(self) -> usize {
+        self.length
+    }
+}
+
 /// Reading side.
 #[derive(Debug)]
 pub struct RingReader {
@@ -196,8 +212,22 @@ impl RingReader {
     /// Copies the next record to the start of `into`; returns its length, `None` without one.
     ///
     /// # Errors
-    /// [`RingError`].
+    /// [`RingError`]; also for a record that is longer than `into`.
     pub fn next(&mut self, into: &mut [u8]) -> Result<Option<usize>, RingError> {
+        let Some(record) = self.next_record()? else { return Ok(None) };
+        let into = into.get_mut(..record.length).ok_or(RingError::Corrupt("record length"))?;
+        self.read(record, 0, into)?;
+        self.report_if_due()?;
+        Ok(Some(record.length))
+    }
+
+    /// Returns the next record, `None` without one. Its data stays in the ring until the next call that changes the reader, but the writer
+    /// may change it at any time: a part that decides something is read once.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub fn next_record(&mut self) -> Result<Option<RingRecord>, RingError> {
+        self.report_if_due()?;
         if self.written == self.read {
             self.written = self.memory.load_u32_acquire(WRITTEN).map_err(outside)?;
             if self.written == self.read {
@@ -213,14 +243,21 @@ impl RingReader {
         }
         let (at, to_end) = (self.layout.offset(self.read), self.layout.to_end(self.read));
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let fits = self.layout.record(length).filter(|size| *size <= to_end).zip(into.get_mut(..length));
-        let Some((size, into)) = fits else { return Err(RingError::Corrupt("record length")) };
+        let Some(size) = self.layout.record(length).filter(|size| *size <= to_end) else {
+            return Err(RingError::Corrupt("record length"));
+        };
         self.take(size)?;
-        self.memory.read(at + HEADER, into).map_err(outside)?;
-        if self.read.wrapping_sub(self.reported) >= self.layout.size / REPORTS_PER_RING {
-            self.report()?;
-        }
-        Ok(Some(length))
+        Ok(Some(RingRecord { at: at + HEADER, length }))
+    }
+
+    /// Copies bytes of the last record, from `offset` on.
+    ///
+    /// # Errors
+    /// [`RingError`] beyond the record's end.
+    pub fn read(&self, record: RingRecord, offset: usize, into: &mut [u8]) -> Result<(), RingError> {
+        let end = offset.checked_add(into.len()).filter(|end| *end <= record.length);
+        end.ok_or(RingError::Corrupt("record length"))?;
+        self.memory.read(record.at + offset, into).map_err(outside)
     }
 
     /// Returns whether the writer has published records. One load of memory, for a loop that polls.
@@ -238,6 +275,14 @@ impl RingReader {
             return Err(RingError::Corrupt("write position"));
         }
         self.read = self.read.wrapping_add(count);
+        Ok(())
+    }
+
+    /// Tells the writer what is free, if that is a large part of the ring.
+    fn report_if_due(&mut self) -> Result<(), RingError> {
+        if self.read.wrapping_sub(self.reported) >= self.layout.size / REPORTS_PER_RING {
+            self.report()?;
+        }
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::description::{CardDescription, LinkRate};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::Plan;
 use crate::hooks::AxiError;
-use crate::host::HostPort;
+use crate::host::{FrameSource, HostPort};
 use crate::interrupt_messages::DeliveryContext;
 use crate::ni::Ni;
 use crate::pacer::Pacer;
@@ -336,11 +336,28 @@ impl Card {
     /// and dropped.
     pub fn receive_frame(&mut self, now: Nanos, frame: &[u8]) {
         self.set_now(now);
-        self.counters.frames_received += 1;
-        self.pace.received(frame.len() as u64, self.now);
         let before = self.ni.written();
-        self.counters.frames_sent += self.ni.receive(self.now, frame, &mut self.space, &mut self.faults);
-        self.counters.received_payload_bytes += self.ni.written() - before;
+        let sent = self.ni.receive(self.now, frame, &mut self.space, &mut self.faults);
+        self.note_received(frame.len(), before, sent);
+    }
+
+    /// Receives a frame with payload whose bytes others may change, and whose header was not damaged on its way. The payload is copied once,
+    /// to card memory, before its checksum is known ([`fpga_protocol::receiver::Receiver::would_write`]). Returns `false`, without
+    /// any effect, if the frame must be received from a copy ([`Self::receive_frame`]).
+    pub fn receive_in_place(&mut self, now: Nanos, frame: &impl FrameSource) -> bool {
+        self.set_now(now);
+        let before = self.ni.written();
+        let Some(sent) = self.ni.receive_in_place(self.now, frame, &mut self.space) else { return false };
+        self.note_received(frame.length(), before, sent);
+        true
+    }
+
+    /// Counts a received frame; `written`: payload bytes in memory before it, `sent`: frames sent in answer.
+    fn note_received(&mut self, length: usize, written: u64, sent: u64) {
+        self.counters.frames_received += 1;
+        self.pace.received(length as u64, self.now);
+        self.counters.frames_sent += sent;
+        self.counters.received_payload_bytes += self.ni.written() - written;
         self.wake_ni();
     }
 

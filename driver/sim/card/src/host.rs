@@ -115,6 +115,18 @@ pub trait FrameSink {
     fn send(&mut self, frame: &FrameParts<'_>);
 }
 
+/// A frame that is not in the card's memory, and whose bytes others may change at any time.
+pub trait FrameSource {
+    /// Length of the frame in bytes.
+    fn length(&self) -> usize;
+
+    /// Copy of the frame's first bytes, which is made once: as many as the longest header has, if the frame is as long.
+    fn start(&self) -> &[u8];
+
+    /// Copies bytes of the frame from `offset` on. Returns `false` beyond its end, and if the memory is gone.
+    fn read(&self, offset: usize, into: &mut [u8]) -> bool;
+}
+
 /// The surroundings of one card: host memory, interrupts, error messages, and a network that takes frames at once.
 pub trait HostPort: DmaSpace {
     /// Delivers an interrupt.

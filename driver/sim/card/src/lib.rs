@@ -60,7 +60,8 @@ pub use design::{
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
 pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault};
 pub use host::{
-    DmaFault, DmaPart, DmaSpace, ErrorMessage, FrameParts, FrameSink, HostPort, Interrupt, NoHost,
+    DmaFault, DmaPart, DmaSpace, ErrorMessage, FrameParts, FrameSink, FrameSource, HostPort, Interrupt,
+    NoHost,
 };
 pub use pacer::TimePart;
 pub use reading::DescriptionError;

@@ -90,6 +90,16 @@ impl FlatMemory {
         self.bytes.get_mut(start..end)
     }
 
+    /// The `length` bytes from `offset`, for writing; `None` if they exceed memory.
+    pub(crate) fn range_mut(&mut self, offset: u64, length: usize) -> Option<&mut [u8]> {
+        let start = usize::try_from(offset).ok()?;
+        let bytes = self.bytes.get_mut(start..start.checked_add(length)?)?;
+        if length > 0 {
+            (start / PAGE..=(start + length - 1) / PAGE).for_each(|page| self.written.mark(page));
+        }
+        Some(bytes)
+    }
+
     /// All pages, and the bitmap that a write has to update.
     #[inline]
     pub(crate) fn pages(&mut self) -> (&mut [[u8; PAGE]], &mut Written) {

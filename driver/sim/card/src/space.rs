@@ -281,6 +281,12 @@ impl CardSpace {
         Some(FastPathMemory { base: self.base, pages, written })
     }
 
+    /// The `length` bytes of card memory at `at`, for writing; `None` as with [`plain`](Self::plain), and outside memory.
+    pub(crate) fn plain_range(&mut self, at: CardAddr, length: usize) -> Option<&mut [u8]> {
+        self.plain()?;
+        self.memory.range_mut(at.get().checked_sub(self.base)?, length)
+    }
+
     /// Contiguous readable bytes from `at`: at least one, at most `most`.
     pub(crate) fn slice(&mut self, at: CardAddr, most: usize) -> Result<&[u8], AxiError> {
         let most = self.hooks.until_next(at.get(), most);

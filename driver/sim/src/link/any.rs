@@ -5,7 +5,10 @@ use super::neighbours::Neighbours;
 use super::shm::ShmLink;
 use super::switch::{Port, Switch};
 use super::udp::UdpLink;
-use super::{LinkAddress, LinkCounters, LinkError, ShmLinkOptions, UdpLinkOptions, WRAPPER_LENGTH, wrapper};
+use super::{
+    LinkAddress, LinkCounters, LinkError, ReceivedFrame, ShmLinkOptions, UdpLinkOptions, WRAPPER_LENGTH,
+    wrapper,
+};
 use fpga_firmware::NodeId;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::net::{SocketAddr, UdpSocket};
@@ -84,16 +87,28 @@ impl Both {
     }
 
     fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
-        self.calls += 1;
-        if self.has_udp_nodes || self.calls >= CALLS_PER_LOOK {
-            self.calls = 0;
-            // Datagrams first, so that the frame of the other link can be returned without a second look.
-            if self.udp.fetch(&is_local) {
-                self.has_udp_nodes = true;
-                return self.udp.fetched();
-            }
+        // Datagrams first, so that the frame of the other link can be returned without a second look.
+        if self.has_datagram(&is_local) { self.udp.fetched() } else { self.shm.receive(is_local) }
+    }
+
+    fn receive_shared(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<ReceivedFrame<'_>> {
+        if self.has_datagram(&is_local) {
+            self.udp.fetched().map(ReceivedFrame::Copied)
+        } else {
+            self.shm.receive_shared(is_local)
         }
-        self.shm.receive(is_local)
+    }
+
+    /// Returns whether a frame has arrived by UDP, if it is time to look for one.
+    fn has_datagram(&mut self, is_local: impl Fn(NodeId) -> bool) -> bool {
+        self.calls += 1;
+        if !self.has_udp_nodes && self.calls < CALLS_PER_LOOK {
+            return false;
+        }
+        self.calls = 0;
+        let has_datagram = self.udp.fetch(is_local);
+        self.has_udp_nodes |= has_datagram;
+        has_datagram
     }
 }
 
@@ -322,6 +337,16 @@ impl Link {
                     outside.flush();
                 }
             }
+        }
+    }
+
+    /// As [`receive`](Self::receive); a frame may be where a link by shared memory has received it.
+    pub(crate) fn receive_shared(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<ReceivedFrame<'_>> {
+        match &mut self.0 {
+            Kind::Shm(link) => link.receive_shared(is_local),
+            Kind::Both(both) => both.receive_shared(is_local),
+            Kind::Udp(link) => link.receive(is_local).map(ReceivedFrame::Copied),
+            Kind::Switched(link) => link.receive(&is_local).map(ReceivedFrame::Copied),
         }
     }
 

@@ -10,14 +10,17 @@
 //! A peer may write anything to the rings at any time: [`fpga_pci::memory::RingReader`]. Invalid values end the connection and count as malformed.
 
 mod connection;
+mod frame;
 mod options;
 mod slot;
 
-use super::wrapper::{self, Nodes};
+use super::wrapper::{self, Nodes, WRAPPER_LENGTH};
 use super::{LinkCounters, LinkError, NodeTable};
 use crate::served::{Listener, SocketFile};
 use connection::{Connection, Greeting, greeting};
 use fpga_firmware::NodeId;
+use fpga_pci::memory::RingRecord;
+use frame::SharedFrame;
 use options::absolute;
 use rustix::event::{Timespec, epoll};
 use slot::Slot;
@@ -25,6 +28,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use frame::ReceivedFrame;
 pub use options::ShmLinkOptions;
 
 /// Maximum length of a wrapped frame in bytes, as with UDP.
@@ -42,6 +46,18 @@ const CALLS_PER_LOOK: u32 = 32;
 /// Event of the listening socket; others are positions of connections.
 const LISTENER: u64 = u64::MAX;
 
+/// Record that was read from a ring.
+struct Received {
+    /// Slot of its connection.
+    slot: usize,
+    peer: usize,
+    record: RingRecord,
+    /// `None` for an invalid one.
+    nodes: Option<Nodes>,
+    /// Only its start was copied.
+    is_shared: bool,
+}
+
 /// One end of a link by shared memory.
 #[derive(Debug)]
 pub struct ShmLink {
@@ -58,7 +74,7 @@ pub struct ShmLink {
     /// Last known peers of nodes.
     nodes: NodeTable<usize>,
     pub(crate) counters: LinkCounters,
-    /// Copy of the current frame.
+    /// Copy of the current frame, or of its start.
     buffer: Vec<u8>,
     /// Slot to read next, and the frames that it has had in a row.
     turn: usize,
@@ -165,17 +181,24 @@ impl ShmLink {
 
     /// Writes a frame to its node's ring, or to those of all peers. It is visible after [`flush`](Self::flush).
     pub(super) fn queue(&mut self, frame: &[u8]) {
-        self.queue_parts([frame, &[], &[]]);
+        self.send([frame, &[], &[]], false);
     }
 
-    /// Writes a frame of several parts, the first of which has the header, to its node's ring, or to those of all peers.
-    pub(super) fn queue_parts(&mut self, [head, payload, checksum]: [&[u8]; 3]) {
+    /// Writes a frame that comes straight from a card to its node's ring, or to those of all peers. The first of its parts has the header.
+    pub(super) fn queue_parts(&mut self, parts: [&[u8]; 3]) {
+        self.send(parts, true);
+    }
+
+    fn send(&mut self, [head, payload, checksum]: [&[u8]; 3], is_intact: bool) {
         let length = head.len() + payload.len() + checksum.len();
-        let Ok((wrapper, Nodes { destination, .. })) = wrapper::header_of(head, length) else {
+        let Ok((mut wrapper, Nodes { destination, .. })) = wrapper::header_of(head, length) else {
             // Cards do not create such frames.
             self.counters.unsent += 1;
             return;
         };
+        if is_intact {
+            frame::mark_intact(&mut wrapper);
+        }
         let record = [&wrapper, head, payload, checksum];
         if let Some(&peer) = self.nodes.get(&destination) {
             let sent = self.write(peer, &record);
@@ -235,34 +258,46 @@ impl ShmLink {
 
     /// Returns the next received frame. `is_local` returns whether a node is on this side.
     pub(super) fn receive(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
+        match self.receive_shared(is_local)? {
+            ReceivedFrame::Copied(frame) => Some(frame),
+            ReceivedFrame::Shared(frame) => frame.into_copy(),
+        }
+    }
+
+    /// As [`receive`](Self::receive); a long frame stays in the ring until the next call.
+    pub(super) fn receive_shared(&mut self, is_local: impl Fn(NodeId) -> bool) -> Option<ReceivedFrame<'_>> {
         self.calls += 1;
         if self.asleep || self.calls >= CALLS_PER_LOOK {
             self.look();
         }
         for _ in 0..MAX_INVALID_FRAMES {
-            let (peer, length) = self.read()?;
-            let datagram = self.buffer.get(..length);
-            if let Some(source) = self.counters.note_received(datagram, &is_local) {
-                self.nodes.note(source, peer);
-                // Borrowed again: a borrow that one iteration returns would last for all iterations.
-                return self.buffer.get(wrapper::WRAPPER_LENGTH..length);
+            let Received { slot, peer, record, nodes, is_shared } = self.read()?;
+            let Some(source) = self.counters.note_nodes(nodes, &is_local) else { continue };
+            self.nodes.note(source, peer);
+            // Borrowed again: a borrow that one iteration returns would last for all iterations.
+            if !is_shared {
+                return self.buffer.get(WRAPPER_LENGTH..record.length()).map(ReceivedFrame::Copied);
             }
+            let Some(Slot::Open(Connection { reader, .. })) = self.slots.get(slot) else { return None };
+            let (buffer, counters) = (self.buffer.as_mut_slice(), &mut self.counters);
+            return Some(ReceivedFrame::Shared(SharedFrame::new(reader, record, buffer, counters)));
         }
         None
     }
 
-    /// Copies the next record of any connection to the buffer; returns its peer and its length.
-    fn read(&mut self) -> Option<(usize, usize)> {
+    /// Returns the next record of any connection, and copies it, or its start, to the buffer.
+    fn read(&mut self) -> Option<Received> {
         // The slot of the last turn is tried twice: it may be the only one.
         for _ in 0..=self.slots.len() {
             if self.in_a_row < MAX_FRAMES_IN_A_ROW
                 && let Some(Slot::Open(connection)) = self.slots.get_mut(self.turn)
             {
-                match connection.reader.next(&mut self.buffer) {
-                    Ok(Some(length)) => {
+                match frame::read(&mut connection.reader, &mut self.buffer) {
+                    Ok(Some((record, nodes, copied))) => {
                         self.in_a_row += 1;
-                        self.counters.copied_bytes += length as u64;
-                        return Some((connection.peer, length));
+                        self.counters.copied_bytes += copied as u64;
+                        let (slot, peer, is_shared) = (self.turn, connection.peer, copied < record.length());
+                        return Some(Received { slot, peer, record, nodes, is_shared });
                     }
                     Ok(None) if connection.ended => self.free(self.turn),
                     Ok(None) => {}

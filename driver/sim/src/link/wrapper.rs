@@ -132,8 +132,14 @@ pub(super) fn header_of(head: &[u8], length: usize) -> Result<([u8; WRAPPER_LENG
 
 /// Checks a datagram: its frame starts at [`WRAPPER_LENGTH`] and extends to its end. The card checks the frame beyond its addresses.
 pub(super) fn unwrap(datagram: &[u8]) -> Result<Nodes, WrapperError> {
-    let too_short = WrapperError::TooShort { length: datagram.len() };
-    let (head, frame) = datagram.split_first_chunk::<WRAPPER_LENGTH>().ok_or(too_short)?;
+    unwrap_start(datagram, datagram.len())
+}
+
+/// As [`unwrap`], for a datagram of `length` bytes that begins with `start`.
+pub(super) fn unwrap_start(start: &[u8], length: usize) -> Result<Nodes, WrapperError> {
+    let too_short = WrapperError::TooShort { length };
+    let (head, frame) = start.split_first_chunk::<WRAPPER_LENGTH>().ok_or(too_short)?;
+    let found_length = length.checked_sub(WRAPPER_LENGTH).ok_or(too_short)?;
     let [m0, m1, m2, m3, version, reserved, ..] = *head;
     let found = u32::from_le_bytes([m0, m1, m2, m3]);
     if found != MAGIC {
@@ -143,8 +149,8 @@ pub(super) fn unwrap(datagram: &[u8]) -> Result<Nodes, WrapperError> {
         return Err(WrapperError::Version { version, reserved });
     }
     let stated = stated_length(head).ok_or(too_short)?;
-    if stated != frame.len() {
-        return Err(WrapperError::Length { stated, found: frame.len() });
+    if stated != found_length {
+        return Err(WrapperError::Length { stated, found: found_length });
     }
     let wrapper = nodes(head, 8, 12).ok_or(too_short)?;
     let inner = nodes(frame, SOURCE_AT, DESTINATION_AT).ok_or(too_short)?;

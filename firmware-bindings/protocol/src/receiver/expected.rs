@@ -224,7 +224,7 @@ impl Receiver {
 /// inside the range, with the length for that position [E1-10], and, for a start, with the same shape.
 /// `transfer_length` returns the length of a transfer by its record.
 #[inline]
-fn position(
+pub(super) fn position(
     entry: &Entry,
     transfer_length: impl FnOnce(u16) -> u64,
     header: &DataHeader,

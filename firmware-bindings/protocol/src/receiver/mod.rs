@@ -34,6 +34,7 @@ mod access;
 mod config;
 mod escape;
 mod expected;
+mod in_place;
 mod mask;
 mod notice_slots;
 mod output;

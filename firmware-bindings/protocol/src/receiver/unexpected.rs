@@ -16,7 +16,7 @@ use crate::time::Nanos;
 
 /// Records that a start needs; all of them are available.
 #[derive(Clone, Copy)]
-struct StartRecords {
+pub(super) struct StartRecords {
     source: u16,
     new_source: bool,
     transfer: u16,
@@ -25,7 +25,7 @@ struct StartRecords {
 
 /// Reason for which a start is not registered.
 #[derive(Clone, Copy)]
-enum StartRefusal {
+pub(super) enum StartRefusal {
     /// No free entry or record at present.
     Busy,
     /// The event ring has no slot for the transfer's notification.
@@ -136,15 +136,8 @@ impl Receiver {
         payload: Option<&[u8]>,
         memory: &mut M,
     ) {
-        let expected = start.segment_length.min(self.config.packet_size());
-        let mask =
-            if payload.is_some() { Mask::first_of(start.packets) } else { Mask::none_of(start.packets) };
-        let mask = mask.filter(|_| start.packets <= self.config.mask_bits);
         let found = payload.map_or(0, <[u8]>::len);
-        let sound = geometry(header, &start).check().is_ok()
-            && header.address == start.base
-            && (payload.is_none() || found as u64 == u64::from(expected));
-        let Some(mask) = mask.filter(|_| sound) else {
+        let Some(mask) = self.first_mask(header, &start, payload.map(<[u8]>::len)) else {
             self.contradiction(now, header, found);
             return;
         };
@@ -207,7 +200,11 @@ impl Receiver {
 
     /// Finds the records for a start, and whether the transfer may begin (`notice_slots.rs`), without changing
     /// anything.
-    fn find_records(&self, header: &DataHeader, start: &StartFields) -> Result<StartRecords, StartRefusal> {
+    pub(super) fn find_records(
+        &self,
+        header: &DataHeader,
+        start: &StartFields,
+    ) -> Result<StartRecords, StartRefusal> {
         let place = self.place(header, start)?;
         let notifies = NotifyMode::of(header.common.flags) != NotifyMode::Never;
         if place.new_transfer && notifies {
@@ -373,7 +370,7 @@ impl Receiver {
     }
 }
 
-fn geometry(header: &DataHeader, start: &StartFields) -> Geometry {
+pub(super) fn geometry(header: &DataHeader, start: &StartFields) -> Geometry {
     Geometry {
         packet_size_log2: header.packet_size_log2,
         packets: start.packets,

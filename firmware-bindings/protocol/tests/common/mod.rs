@@ -144,7 +144,13 @@ impl TestBed {
     }
 
     pub fn deliver(&mut self, packet: &(DataHeader, Vec<u8>)) -> Vec<Output> {
+        let would_write = self.receiver.would_write(&packet.0, packet.1.len());
+        let before = self.memory.writes.len();
         self.receiver.handle_packet(self.now, &packet.0, &packet.1, &mut self.memory);
+        if would_write {
+            let written = &self.memory.writes[before..];
+            assert_eq!(written, [(packet.0.address.get(), packet.1.clone())], "announced: one write");
+        }
         self.drain()
     }
 

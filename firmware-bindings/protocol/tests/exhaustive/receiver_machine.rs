@@ -228,7 +228,10 @@ impl Machine for ReceiverMachine {
                     if header.common.flags.contains(Flags::TRIMMED) {
                         self.receiver.handle_trimmed(now, &header, &mut memory);
                     } else {
+                        let would_write = self.receiver.would_write(&header, payload.len());
                         self.receiver.handle_packet(now, &header, &payload, &mut memory);
+                        let one_write = [(header.address.get(), payload)];
+                        assert!(!would_write || memory.writes == one_write, "announced: one write");
                     }
                 }
             }

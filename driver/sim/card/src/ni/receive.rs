@@ -3,11 +3,13 @@
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{
-    Ack, AnswerBody, AnswerNotes, Common, Control, Data, Flags, Hello, LinkPacket, Message, MessageAnswer,
-    MessageBytes, Nack, NackReason, Packet, SegmentDone, SegmentName, WIRE_VERSION, WireError,
+    Ack, AnswerBody, AnswerNotes, CRC_LENGTH, Common, Control, Data, DataHeader, Flags, Hello, LinkPacket,
+    Message, MessageAnswer, MessageBytes, Nack, NackReason, Packet, SegmentDone, SegmentName, WIRE_VERSION,
+    WireError, checksum_apart,
 };
-use fpga_protocol::receiver::SegmentKey;
+use fpga_protocol::receiver::{MemoryFault, ReceiveMemory, SegmentKey};
 use fpga_protocol::time::Nanos;
+use fpga_registers::CardAddr;
 use fpga_registers::invariant::DebugExpect as _;
 
 use super::faults::Fault;
@@ -15,6 +17,7 @@ use super::scheme::ActiveSchemes;
 use super::settings::Settings;
 use super::{Ni, ReceivePort};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::host::FrameSource;
 use crate::space::CardSpace;
 
 impl Ni {
@@ -121,6 +124,60 @@ impl Ni {
             (Packet::Control(control), _) => return self.answer(&control),
         }
         self.drain().frames
+    }
+
+    /// Processes a packet with payload whose bytes others may change. Returns the number of frames sent in answer; `None`, without any
+    /// effect, for a packet that must be copied first.
+    ///
+    /// Addresses, lengths and keys come from the copy of the header alone. The checksum covers it and the payload as it is in card memory:
+    /// a change after that has no effect. If it is wrong, the packet counts as damaged, and the bytes belong to a packet that has not arrived.
+    pub(crate) fn receive_in_place(
+        &mut self,
+        now: Nanos,
+        frame: &impl FrameSource,
+        space: &mut CardSpace,
+    ) -> Option<u64> {
+        if !self.enabled() {
+            return None;
+        }
+        let header = DataHeader::parse_apart(frame.start(), frame.length())?;
+        let head = frame.start().get(..header.length())?;
+        let length = frame.length().checked_sub(head.len() + CRC_LENGTH)?;
+        let slots = self.events.notice_slots();
+        let receiver = match &mut self.exchange {
+            ActiveSchemes::Registry(receiver) => {
+                receiver.set_notice_slots(slots);
+                receiver
+            }
+            ActiveSchemes::Both(receiver, node) => {
+                let Common { source, incarnation, .. } = header.common;
+                if node.receiver.superseding(source, incarnation).is_some() {
+                    return None;
+                }
+                receiver.set_notice_slots(slots.saturating_sub(node.receiver.reserved_notices()));
+                receiver
+            }
+            ActiveSchemes::Messages(_) => return None,
+        };
+        if !receiver.would_write(&header, length) {
+            return None;
+        }
+        let payload = space.plain_range(header.address, length)?;
+        let mut checksum = [0; CRC_LENGTH];
+        if !frame.read(head.len(), payload) || !frame.read(head.len() + length, &mut checksum) {
+            return None;
+        }
+        self.now = now;
+        self.received = self.received.wrapping_add(1);
+        if checksum_apart(head, payload) != checksum {
+            self.bad_crc = self.bad_crc.wrapping_add(1);
+            return Some(0);
+        }
+        let mut written = Written { at: header.address, bytes: 0 };
+        receiver.handle_packet(now, &header, payload, &mut written);
+        self.written += written.bytes;
+        self.exchange.note_high_water();
+        Some(self.drain().frames)
     }
 
     /// Processes a packet of a message scheme for this node. Returns the number of frames sent if it is refused.
@@ -287,6 +344,24 @@ impl Ni {
         }
         self.asked = self.asked.saturating_add(1);
         self.frames.send_control(&hello).is_ok()
+    }
+}
+
+/// Memory with a payload that has been written to `at` already.
+struct Written {
+    at: CardAddr,
+    /// Bytes of the payload, once its write was accepted.
+    bytes: u64,
+}
+
+impl ReceiveMemory for Written {
+    fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
+        let length = bytes.len() as u64;
+        if at != self.at || self.bytes != 0 {
+            return Err(MemoryFault { address: at, length });
+        }
+        self.bytes = length;
+        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Start of the first message: the letters FPLS and a version in memory order.
-pub(super) const HELLO: [u8; 8] = *b"FPLS\x01\0\0\0";
+pub(super) const HELLO: [u8; 8] = *b"FPLS\x02\0\0\0";
 /// Both rings: 4 MiB for the packets of an op table, as wrapped frames.
 pub(super) const RING: RingLayout = RingLayout::new(22, MAX_DATAGRAM);
 /// Bytes of a ring in the file.

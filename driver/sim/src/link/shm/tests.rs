@@ -2,6 +2,8 @@
 
 use super::connection::{LENGTH, RING};
 use super::*;
+use fpga_card::FrameSource as _;
+use fpga_firmware::wire::START_HEADER_LENGTH;
 use fpga_pci::memory::{RingReader, RingWriter};
 use fpga_pci::{HugePages, SharedMemory};
 use proptest::prelude::*;
@@ -191,6 +193,55 @@ fn shm_link_invalid_options_are_refused() {
 }
 
 #[test]
+fn shm_long_frame_of_card_stays_in_ring() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = pair(&folder);
+    let sent = frame(TWO, ONE, 7, 5000);
+    let is_shared = |link: &mut ShmLink| {
+        link.look();
+        match link.receive_shared(|node| node == ONE).unwrap() {
+            ReceivedFrame::Copied(copy) => (false, copy.to_vec()),
+            ReceivedFrame::Shared(frame) => {
+                let mut bytes = vec![0; sent.len()];
+                assert!(frame.read(0, &mut bytes) && !frame.read(1, &mut bytes));
+                assert_eq!((frame.length(), frame.start()), (sent.len(), &sent[..START_HEADER_LENGTH]));
+                assert_eq!(frame.into_copy(), Some(bytes.as_slice()));
+                (true, bytes)
+            }
+        }
+    };
+    second.queue_parts([&sent[..60], &sent[60..5000], &sent[5000..]]);
+    second.queue(&sent);
+    second.flush();
+    // The second one may have been damaged by a simulated network.
+    assert_eq!(is_shared(&mut first), (true, sent.clone()));
+    assert_eq!(is_shared(&mut first), (false, sent.clone()));
+    second.queue_parts([&sent[..60], &sent[60..500], &[]]);
+    second.flush();
+    assert_eq!(is_shared(&mut first), (false, sent[..500].to_vec()));
+    assert_eq!((first.counters.received, first.counters.malformed), (3, 0));
+}
+
+#[test]
+fn shm_frame_with_changed_start_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = pair(&folder);
+    let sent = frame(TWO, ONE, 7, 5000);
+    second.queue_parts([&sent, &[], &[]]);
+    second.flush();
+    first.look();
+    let Some(ReceivedFrame::Shared(frame)) = first.receive_shared(|node| node == ONE) else {
+        panic!("in the ring");
+    };
+    // The source of the first record of the ring: 16 bytes of the record, 16 of the wrapper, then the frame.
+    let Some(Slot::Open(connection)) = second.slots.first() else { panic!("connected") };
+    connection.writer.memory().store_u32(4096 + 32 + 4, 9).unwrap();
+    assert_eq!(frame.start(), &sent[..START_HEADER_LENGTH], "copied before");
+    assert_eq!(frame.into_copy(), None);
+    assert_eq!(first.counters.malformed, 1);
+}
+
+#[test]
 fn shm_ring_full_record_is_refused_until_read() {
     let (mut writer, mut reader, _) = ring();
     let mut buffer = vec![0; MAX_DATAGRAM];
@@ -233,7 +284,7 @@ proptest! {
     /// The peer writes anything anywhere, between the calls of this side.
     #[test]
     fn shm_link_garbage_in_ring_ends_connection_only(
-        writes in prop::collection::vec((0..2_usize, prop_oneof![0..300_usize, 4096..9000_usize], any::<u32>(), 0..200_usize), 1..40),
+        writes in prop::collection::vec((0..2_usize, prop_oneof![0..300_usize, 4096..9000_usize], any::<u32>(), prop_oneof![0..200_usize, 2000..3000_usize]), 1..40),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let (mut first, mut second) = pair(&folder);
@@ -241,7 +292,11 @@ proptest! {
         let mut bad = Connection::open(&peer, &folder.path().join("one"), 0).unwrap();
         let memory = bad.writer.memory().clone();
         for (ring, at, value, length) in writes {
-            let _ = bad.writer.push(&[&wrapper::header(&frame(TWO, ONE, 0, length)).unwrap().0, &frame(TWO, ONE, 0, length)]);
+            let mut header = wrapper::header(&frame(TWO, ONE, 0, length)).unwrap().0;
+            if value % 2 == 0 {
+                frame::mark_intact(&mut header);
+            }
+            let _ = bad.writer.push(&[&header, &frame(TWO, ONE, 0, length)]);
             let _ = bad.writer.publish();
             let other = bad.reader.memory().clone();
             let memory = if ring == 0 { &memory } else { &other };
