@@ -40,7 +40,8 @@ fn open(network: &SimNetwork, number: usize, incarnation: u32) -> End {
 
 /// Lets both ends progress until `is_over`.
 fn until(bed: &mut Bed, is_over: impl Fn(&Bed) -> bool) {
-    let mut tries = 0..100_000;
+    // A step takes about a microsecond of virtual time: several times the give-up time.
+    let mut tries = 0..1_000_000;
     while !is_over(bed) {
         assert!(tries.next().is_some(), "no end: {:?}", bed.0[0].messenger);
         bed.progress();
