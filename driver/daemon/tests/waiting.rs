@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode, WaitOptions};
+use fpga_driver::{Card, CardAddr, ChannelOptions, RunMode, WaitOptions, bulk};
 use fpga_sim::{AxiAccess, CardDescription, Design, DesignError, SimNetwork, ThreadOptions, Unit};
 use fpgad::OwnerOptions;
 
@@ -445,4 +445,74 @@ fn owner_that_ends_is_noticed_by_client() {
     shared.end();
     let ticket = h2c.submit(card.buffer(100).unwrap(), CardAddr::new(0)).unwrap();
     assert!(h2c.wait(ticket, WaitOptions::default()).is_err());
+}
+
+/// A read may have side effects at the card: the owner makes each once.
+#[test]
+fn view_transfers_move_each_byte_once() {
+    let shared = Shared::new();
+    let card = shared.client();
+    let moved = || {
+        shared.network.with_card(0, |card| [card.counters().h2c_bytes, card.counters().c2h_bytes]).unwrap()
+    };
+    for mode in [RunMode::Batch, RunMode::Credit] {
+        let options = ChannelOptions::default().run_mode(mode);
+        let (mut h2c, mut c2h) = (card.h2c_with(0, options).unwrap(), card.c2h_with(0, options).unwrap());
+        for (count, length) in [(1, 1), (8, 64), (32, 3000), (8, 65_536), (5, 100_000), (2, 1 << 20)] {
+            let bytes = u64::try_from(count * length).unwrap();
+            let before = moved();
+            let sent: Vec<_> = (0..count)
+                .map(|number| {
+                    let at = CardAddr::new(0x1_0010 + (number * length) as u64);
+                    h2c.submit(card.buffer(length).unwrap(), at).unwrap()
+                })
+                .collect();
+            for ticket in sent {
+                h2c.wait(ticket, WaitOptions::default()).unwrap().into_buffer().unwrap();
+            }
+            // The card divides its time more finely beside small transfers.
+            crate::write(&card, 3, 0, &[1; 64]);
+            let before = [before[0] + 64, before[1]];
+            let read: Vec<_> = (0..count)
+                .map(|number| {
+                    let at = CardAddr::new(0x1_0010 + (number * length) as u64);
+                    c2h.submit(card.buffer(length).unwrap(), at).unwrap()
+                })
+                .collect();
+            for ticket in read {
+                c2h.wait(ticket, WaitOptions::default()).unwrap().into_buffer().unwrap();
+            }
+            let after = moved();
+            let moved = [after[0] - before[0], after[1] - before[1]];
+            assert_eq!(moved, [bytes; 2], "{mode:?}: {count} transfers of {length} bytes");
+        }
+    }
+    let options = ChannelOptions::default().fixed_address(true);
+    let (mut h2c, mut c2h) = (card.h2c_with(0, options).unwrap(), card.c2h_with(0, options).unwrap());
+    for length in [64, 4096, 100_032] {
+        let before = moved();
+        h2c.write(card.buffer(length).unwrap(), CardAddr::new(0x40)).unwrap();
+        c2h.read(card.buffer(length).unwrap(), CardAddr::new(0x40)).unwrap();
+        let after = moved();
+        let moved = [after[0] - before[0], after[1] - before[1]];
+        assert_eq!(moved, [length as u64; 2], "fixed address: {length} bytes");
+    }
+    drop((h2c, c2h));
+    let mut c2h = card.c2h(2).unwrap();
+    for length in [1, 4096, 100_000, 3 << 20] {
+        let before = moved();
+        crate::write(&card, 3, 0, &[1; 64]);
+        let (from, mut sink) = (CardAddr::new(0x10), Vec::new());
+        bulk::read_into(&card, &mut c2h, from, length, &mut sink, WaitOptions::default(), &mut |_| {})
+            .unwrap();
+        let after = moved();
+        assert_eq!(after[1] - before[1], length, "copying read of {length} bytes");
+    }
+    let mut cdma = card.cdma().unwrap();
+    for length in [1, 4096, 100_000, 1 << 20] {
+        let before = moved();
+        cdma.copy(CardAddr::new(0x10), CardAddr::new(0x100_0000), length).unwrap();
+        let after = moved();
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [length; 2], "copy of {length} bytes");
+    }
 }

@@ -67,7 +67,8 @@ pub trait Design: fmt::Debug + Send + Sync {
     /// [`DesignError`]; all except `Pending` end the descriptor.
     fn write(&self, access: AxiAccess, from: &[u8]) -> Result<(), DesignError>;
 
-    /// As [`read`](Self::read), of a channel's descriptor with `rest` bytes beyond this access. The design may read ahead of them.
+    /// As [`read`](Self::read), of a channel's descriptor with `rest` bytes beyond this access. The design may read ahead of them: if `rest`
+    /// is not 0, the access has 64 KiB.
     ///
     /// # Errors
     /// As [`read`](Self::read).

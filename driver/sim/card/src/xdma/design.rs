@@ -34,7 +34,9 @@ impl Channel {
             Direction::C2h => flight.source,
         };
         let most = if begins {
-            let most = index(flight.remaining).min(lanes.quantum).min(PAGE);
+            // Of a length that does not depend on other engines: the design may have begun to read it.
+            let limit = if self.direction == Direction::C2h { PAGE } else { lanes.quantum.min(PAGE) };
+            let most = index(flight.remaining).min(limit);
             // Skipped data of an error that Control does not enable ends with the hooked range.
             lanes.space.until_hook(at, most)
         } else {
@@ -67,7 +69,7 @@ impl Channel {
     /// Begins the accesses of fetched descriptors behind the one in flight, whose last access waits for the design. They complete in their
     /// turn, so counts, write-backs and errors are those of single descriptors.
     fn begin_ahead<H: HostPort + ?Sized>(&mut self, lanes: &mut EngineContext<'_, H>) {
-        let EngineContext { upstream, space, quantum, .. } = lanes;
+        let EngineContext { upstream, space, .. } = lanes;
         let is_fixed = self.control & control::NON_INCREMENTING != 0;
         if !self.engine.is_running_normally()
             || is_fixed
@@ -86,7 +88,7 @@ impl Channel {
                 Direction::C2h => fetched.source,
             };
             let last = at.wrapping_add(u64::from(fetched.length.saturating_sub(1)));
-            let fits = fetched.control >> 16 == MAGIC && (1..=PAGE.min(*quantum)).contains(&length);
+            let fits = fetched.control >> 16 == MAGIC && (1..=PAGE).contains(&length);
             if !fits
                 || !space.is_of_design(at)
                 || !space.is_of_design(last)
