@@ -54,8 +54,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Its code uses formats and the protocol's receiver alone; the others are for its tests.
     ("fpga-frames-subscriber", &["fpga-frames"]),
     ("fpga-python", &["fpga-frames", "fpga-register-map"]),
-    ("fpga-c", &["fpga-frames", "fpga-register-map"]),
     // The owner of shared cards is for their tests.
+    ("fpga-c", &["fpga-frames", "fpga-register-map", "fpgad"]),
     ("fpga-messages", &["fpga-rdma", "fpga-netmodel", "fpgad"]),
     ("fpga-libfabric", &["fpga-messages", "fpgad"]),
     // The RDMA library and its inspection are for its tests.

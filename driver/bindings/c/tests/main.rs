@@ -10,3 +10,4 @@ mod examples;
 mod library;
 mod prefix;
 mod programs;
+mod views;
