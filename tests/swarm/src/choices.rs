@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use fpga_protocol::Nanos;
+
 /// Generator of choices (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Choices(u64);
@@ -61,6 +63,17 @@ pub const fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     bits ^ (bits >> 31)
+}
+
+/// A part of a plan with its time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timed<T> {
+    /// Position in the plan of the seed, by which a reduction names it.
+    pub number: usize,
+    /// Time.
+    pub time: Nanos,
+    /// The part.
+    pub item: T,
 }
 
 /// Hash of the events of a run.

@@ -14,7 +14,7 @@ use fpga_sim::Fabric;
 
 use crate::choices::{Choices, Trace, mix};
 use crate::coverage::Coverage;
-use crate::plan::{PATIENCE, Plan, QUEUE};
+use crate::plan::{Fault, PATIENCE, Plan, QUEUE};
 
 /// Maximum number of frames on a link.
 const LINK_FRAMES: usize = 512;
@@ -66,8 +66,23 @@ impl Wires {
         access(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Begins or ends a cut or a partition.
+    pub(crate) fn change(&self, fault: Fault, begins: bool) {
+        match fault {
+            Fault::Cut { from, to } => self.cut(from, to, begins),
+            Fault::Partition { below } => {
+                let nodes = self.with(|state| state.plan.nodes);
+                for (from, to) in (0..below).flat_map(|one| (below..nodes).map(move |two| (one, two))) {
+                    self.cut(from, to, begins);
+                    self.cut(to, from, begins);
+                }
+            }
+            Fault::Pause { .. } | Fault::Restart { .. } | Fault::Removal { .. } => {}
+        }
+    }
+
     /// Stops or continues frames from one node to another. Cuts are counted.
-    pub(crate) fn cut(&self, from: usize, to: usize, is_cut: bool) {
+    fn cut(&self, from: usize, to: usize, is_cut: bool) {
         self.with(|state| {
             let count = state.cuts.entry((from, to)).or_default();
             *count = if is_cut { *count + 1 } else { count.saturating_sub(1) };

@@ -26,6 +26,9 @@ struct Arguments {
     /// Number of threads [default: CPUs]
     #[arg(long)]
     threads: Option<usize>,
+    /// Run the worlds of one kind alone: transfers or messages
+    #[arg(long)]
+    only: Option<String>,
     /// Number of failures after which no further world begins
     #[arg(long, default_value_t = 5)]
     failures: usize,
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         time: Duration::from_secs(arguments.seconds),
         worlds: arguments.worlds,
         threads,
+        only: arguments.only,
         failures: arguments.failures,
     });
     if arguments.coverage {

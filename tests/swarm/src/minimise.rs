@@ -4,9 +4,19 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::choices::mix;
-use crate::model::Violation;
-use crate::plan::Plan;
-use crate::world::{Outcome, run};
+use crate::model::{Outcome, Violation};
+use crate::plan::{Plan, Work};
+
+/// Runs a world.
+///
+/// # Errors
+/// The first [`Violation`] of a guarantee.
+pub fn run(plan: &Plan) -> Result<Outcome, Violation> {
+    match plan.work {
+        Work::Transfers => crate::world::run(plan),
+        Work::Messages(_) => crate::messages::run(plan),
+    }
+}
 
 /// A part of the plan of a seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +47,9 @@ impl Reduction {
         let mut plan = Plan::of(self.seed);
         if let Some(kept) = &self.actions {
             plan.actions.retain(|action| kept.contains(&action.number));
+            if let Work::Messages(messages) = &mut plan.work {
+                messages.calls.retain(|call| kept.contains(&call.number));
+            }
         }
         if let Some(kept) = &self.faults {
             plan.faults.retain(|fault| kept.contains(&fault.number));
@@ -118,7 +131,10 @@ pub fn minimise(failing: &Reduction, runs: usize) -> (Reduction, Option<Violatio
         }
     };
     let whole = best.plan();
-    best.actions = Some(whole.actions.iter().map(|action| action.number).collect());
+    best.actions = Some(match &whole.work {
+        Work::Transfers => whole.actions.iter().map(|action| action.number).collect(),
+        Work::Messages(messages) => messages.calls.iter().map(|call| call.number).collect(),
+    });
     best.faults = Some(whole.faults.iter().map(|fault| fault.number).collect());
     loop {
         let before = best.clone();

@@ -6,7 +6,8 @@
 use fpga_protocol::Nanos;
 use fpga_rdma::{NackReason, SendFailure, SendTicket};
 
-use crate::choices::mix;
+use crate::choices::{Trace, mix};
+use crate::coverage::Coverage;
 use crate::plan::Notice;
 
 /// Byte of memory that nobody has written.
@@ -15,6 +16,17 @@ pub const UNTOUCHED: u8 = 0xC3;
 /// Violation of a guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
+
+/// Result of a world without a violation.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Hash of all frames, completions and notifications.
+    pub trace: Trace,
+    /// States that the world reached.
+    pub coverage: Coverage,
+    /// Virtual time at the end.
+    pub time: Nanos,
+}
 
 /// Result of a check.
 pub type Checked = Result<(), Violation>;

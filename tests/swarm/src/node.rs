@@ -19,6 +19,7 @@ use crate::coverage::Coverage;
 use crate::model::{Checked, UNTOUCHED, Violation, check, data};
 use crate::plan::{
     Action, CARD_MEMORY, Plan, READABLE, READABLE_LENGTH, SOURCES, TARGETS, WINDOW_LENGTH, WINDOW_STRIDE,
+    Work,
 };
 
 /// Number of the data of readable memory: the first one that no transfer has.
@@ -85,6 +86,13 @@ pub(crate) fn description(plan: &Plan, number: usize) -> CardDescription {
     ni.sending_contexts = cards.contexts;
     ni.commands = cards.commands;
     ni.event_push = cards.event_push;
+    if let Work::Messages(_) = plan.work {
+        let peers = u16::try_from(plan.nodes).unwrap_or(u16::MAX);
+        // Windows for hellos and for peers; 1.5 MiB for each peer, and the endpoint's part.
+        ni.memory_windows = peers + 2;
+        card.memory.size = (2 << 20) + (3 << 19) * u64::from(peers);
+        return card;
+    }
     // Windows for writers, for readers, and for some reads at the same time.
     ni.memory_windows =
         u16::try_from(cards.open_windows + readers(plan, number).len() + 2).unwrap_or(u16::MAX);
@@ -104,7 +112,7 @@ fn readers(plan: &Plan, owner: usize) -> Vec<usize> {
     readers
 }
 
-fn options(plan: &Plan, incarnation: u32) -> EndpointOptions {
+pub(crate) fn options(plan: &Plan, incarnation: u32) -> EndpointOptions {
     let cards = &plan.cards;
     let mut options = EndpointOptions::default();
     options.incarnation = Some(incarnation);

@@ -7,6 +7,9 @@ use std::time::Duration;
 use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
 
+pub use crate::choices::Timed;
+use crate::messages::plan::Messages;
+
 /// First address of the memory from which a node sends.
 pub const SOURCES: u64 = 0x1000;
 /// First address of the memory that other nodes may write.
@@ -26,17 +29,6 @@ pub const CARD_MEMORY: u64 = 0x1F_0000;
 pub const QUEUE: Nanos = Nanos::from_millis(1);
 /// Maximum time for which a link holds a frame to deliver it in another order.
 pub const PATIENCE: Nanos = Nanos::from_micros(50);
-
-/// A part of a plan with its time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Timed<T> {
-    /// Position in the plan of the seed, by which a reduction names it.
-    pub number: usize,
-    /// Time.
-    pub time: Nanos,
-    /// The part.
-    pub item: T,
-}
 
 /// How a transfer names its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +145,18 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// Whether it concerns the first `nodes` nodes alone.
+    #[must_use]
+    pub const fn fits(self, nodes: usize) -> bool {
+        match self {
+            Self::Cut { from, to } => from < nodes && to < nodes,
+            Self::Partition { below } => below < nodes,
+            Self::Pause { node } | Self::Restart { node } | Self::Removal { node } => node < nodes,
+        }
+    }
+}
+
 /// A failure and its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
@@ -243,6 +247,26 @@ pub struct Cards {
     pub poll: Nanos,
 }
 
+/// Applications of a world.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Work {
+    /// Transfers and reads of endpoints: the plan's actions.
+    Transfers,
+    /// Messages.
+    Messages(Messages),
+}
+
+impl Work {
+    /// Name of the kind of applications.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Transfers => "transfers",
+            Self::Messages(_) => "messages",
+        }
+    }
+}
+
 /// Plan of a world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -258,7 +282,9 @@ pub struct Plan {
     pub conditions: Conditions,
     /// Cards and endpoints.
     pub cards: Cards,
-    /// Work, by time.
+    /// Applications of the nodes.
+    pub work: Work,
+    /// Transfers and reads, by time.
     pub actions: Vec<Timed<Action>>,
     /// Failures, by time.
     pub faults: Vec<Timed<Outage>>,

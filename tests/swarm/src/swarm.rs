@@ -22,6 +22,8 @@ pub struct Request {
     pub worlds: u64,
     /// Number of threads.
     pub threads: usize,
+    /// Name of the applications of all worlds; `None`: any.
+    pub only: Option<String>,
     /// Number of failures after which no further world begins.
     pub failures: usize,
 }
@@ -59,8 +61,12 @@ pub fn run(request: &Request) -> Report {
                 break;
             }
             let seed = seed_of(request.seed, number);
+            let world = Reduction::whole(seed);
+            if request.only.as_ref().is_some_and(|only| only != world.plan().work.name()) {
+                continue;
+            }
             let start = Instant::now();
-            let result = Reduction::whole(seed).run();
+            let result = world.run();
             let mut report = lock(&report);
             report.worlds += 1;
             report.longest = report.longest.max((start.elapsed(), seed));

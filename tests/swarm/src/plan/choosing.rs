@@ -7,9 +7,13 @@ use fpga_protocol::Nanos;
 
 use super::{
     Action, Aim, Cards, Conditions, Fault, MAX_NODES, Notice, Outage, PLANNED_LENGTH, Plan, READABLE_LENGTH,
-    Read, SOURCES, Send, TARGETS, Timed, Topology, WINDOW_STRIDE,
+    Read, SOURCES, Send, TARGETS, Timed, Topology, WINDOW_STRIDE, Work,
 };
 use crate::choices::{Choices, mix};
+use crate::messages::plan::Messages;
+
+/// Maximum number of processes with messengers.
+const MAX_PROCESSES: usize = 6;
 
 impl Plan {
     /// Plan of a seed.
@@ -32,6 +36,7 @@ impl Plan {
             hop: Nanos::new(choices.of(&[100, 500, 1000, 5000, 20_000])),
             conditions,
             cards,
+            work: Work::Transfers,
             actions: Vec::new(),
             faults: Vec::new(),
             heal: Nanos::ZERO,
@@ -39,11 +44,28 @@ impl Plan {
         let busy = Nanos::from_micros(choices.of(&[20, 100, 500, 3000]));
         plan.add_actions(&mut choices, busy);
         plan.add_faults(&mut choices, busy);
+        if mix(seed ^ 0x4D53).is_multiple_of(3) {
+            plan.choose_messages(busy);
+        }
         let end = plan.faults.iter().map(|fault| fault.time.saturating_add(fault.item.span)).max();
         let end = end.unwrap_or(Nanos::ZERO).max(busy);
         // The world may heal in the middle of everything: what is still broken then ends.
         plan.heal = if choices.one_in(2) { end } else { Nanos::new(1 + choices.below(end.get())) };
         plan
+    }
+
+    /// Makes the world one of messages.
+    fn choose_messages(&mut self, busy: Nanos) {
+        let mut choices = Choices::new(mix(self.seed ^ 0x4D53_4753));
+        self.actions.clear();
+        self.nodes = self.nodes.min(MAX_PROCESSES);
+        self.faults.retain_mut(|fault| fault.item.fault.fits(self.nodes));
+        // Channel 0 is that of the messenger.
+        self.cards.event_push = true;
+        // Host memory is sent by the registry's scheme.
+        self.cards.schemes = vec![Scheme::Registry];
+        let messages = Messages::choose(&mut choices, self.nodes, self.cards.packet_size, busy);
+        self.work = Work::Messages(messages);
     }
 
     fn add_actions(&mut self, choices: &mut Choices, busy: Nanos) {

@@ -2,10 +2,11 @@
 
 use fpga_protocol::Nanos;
 
-use super::{Outcome, World, end_limit};
-use crate::model::{Checked, Transfer, UNTOUCHED, Violation, check};
+use super::{World, end_limit};
+use crate::model::{Checked, Outcome, Transfer, UNTOUCHED, Violation, check};
 use crate::node::Node;
 use crate::plan::{Notice, TARGETS, WINDOW_LENGTH, WINDOW_STRIDE};
+use crate::schedule::Stage as _;
 
 impl World<'_> {
     pub(super) fn is_busy(&self) -> bool {

@@ -4,11 +4,11 @@ use fpga_driver::CardAddr;
 use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 
-use super::failures::trouble;
 use super::{IDLE_POLL, QUIET_POLL, World};
 use crate::coverage::Coverage;
 use crate::model::{Checked, Memory, Transfer, Violation, check};
-use crate::plan::{Notice, Outage, Plan};
+use crate::plan::{Notice, Plan};
+use crate::schedule::Outages;
 
 impl World<'_> {
     /// Polls a host, and checks what it reports.
@@ -60,7 +60,7 @@ impl World<'_> {
         while let Some(done) = open.end.next_read() {
             work += 1;
             self.trace.add(&[4, self.network.now().get(), u64::from(done.result.is_ok())]);
-            let excuse = trouble(self.plan, &self.outages, (number, number), Nanos::ZERO, self.network.now());
+            let excuse = self.outages.trouble(self.plan, (number, number), Nanos::ZERO, self.network.now());
             self.reads.completed(
                 &self.network,
                 number,
@@ -86,12 +86,12 @@ impl World<'_> {
 fn completed(
     plan: &Plan,
     network: &SimNetwork,
-    outages: &[(Outage, Nanos, Nanos)],
+    outages: &Outages,
     transfer: &mut Transfer,
     done: &fpga_rdma::SendCompletion,
     coverage: &mut Coverage,
 ) -> Checked {
-    let trouble = trouble(plan, outages, (transfer.from, transfer.to), transfer.submitted, network.now());
+    let trouble = outages.trouble(plan, (transfer.from, transfer.to), transfer.submitted, network.now());
     transfer
         .check_result(done.result, &trouble)
         .map_err(|Violation(text)| Violation(format!("at {} ns: {text}", network.now().get())))?;

@@ -6,6 +6,7 @@ use fpga_rdma::{SendError, SendNotify, SendOptions};
 use super::{World, end_limit};
 use crate::model::{Checked, Memory, Transfer, Violation, check, data};
 use crate::plan::{Action, Aim, Notice, PLANNED_LENGTH, SOURCES, Send, WINDOW_LENGTH, WINDOW_STRIDE};
+use crate::schedule::Stage as _;
 
 /// Distance of the memory of transfers after the world has healed.
 const PROBE_STRIDE: u64 = 0x400;
