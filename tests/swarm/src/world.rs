@@ -60,7 +60,7 @@ pub(crate) struct World<'a> {
 ///
 /// # Errors
 /// The first [`Violation`] of a guarantee.
-pub fn run(plan: &Plan) -> Result<Outcome, Violation> {
+pub(crate) fn run(plan: &Plan) -> Result<Outcome, Violation> {
     let wires = Wires::new(plan);
     let mut builder = SimNetwork::builder().fabric(Box::new(wires.clone())).seed(plan.seed);
     for number in 0..plan.nodes {

@@ -43,10 +43,15 @@ const SELECTIVE: &str = "firmware-bindings/protocol/src/scheme/selective.rs";
 const REQUESTER: &str = "driver/rdma/src/read/requester.rs";
 const RESPONDER: &str = "driver/rdma/src/read/responder.rs";
 const REGION: &str = "driver/rdma/src/region.rs";
+const MATCHING: &str = "driver/rdma/messages/src/matching.rs";
+const PEER: &str = "driver/rdma/messages/src/peer.rs";
+const MESSAGE: &str = "driver/rdma/messages/src/messenger/messages.rs";
+const LARGE: &str = "driver/rdma/messages/src/messenger/large.rs";
+const OUTGOING: &str = "driver/rdma/messages/src/messenger/outgoing.rs";
 const RESYNC: &str = "driver/rdma/src/resync.rs";
 
 /// Their numbers count from 1.
-const FAULTS: [Fault; 30] = [
+const FAULTS: [Fault; 38] = [
     fault(
         "completed transfers are forgotten",
         UNEXPECTED,
@@ -157,6 +162,34 @@ const FAULTS: [Fault; 30] = [
         "block.write_pair(at::LENGTH_LOW, range.length + 0x1000)?",
     ),
     fault("a stale mirror stays stale", RESYNC, "!self.receiving.mirror.is_stale()", "true"),
+    fault(
+        "messages match the latest receive",
+        MATCHING,
+        "posted.iter().position(|posted| matches(&posted.request, peer, header))",
+        "posted.iter().rposition(|posted| matches(&posted.request, peer, header))",
+    ),
+    fault(
+        "bits of tags are compared that a receive ignores",
+        MATCHING,
+        "(expected ^ tag) & !ignore == 0",
+        "expected == tag",
+    ),
+    fault("receives are not cancelled", MATCHING, "posted.request.token.context == context", "false"),
+    fault(
+        "records are processed as they arrive",
+        PEER,
+        "self.early.iter().position(|(offset, _)| *offset == self.read_at)",
+        "self.early.len().checked_sub(1)",
+    ),
+    fault(
+        "kept messages of former sessions answer the current one",
+        MESSAGE,
+        "header.wants_done &= is_current",
+        "()",
+    ),
+    fault("doorbells of ended sessions wait", OUTGOING, "self.peers[id].session != Session::Open", "false"),
+    fault("receives complete with their first part", LARGE, "operation.arrived >= operation.length", "true"),
+    fault("landing slots are written before they are copied", OUTGOING, "*writable = false", "()"),
 ];
 
 /// Switch in the lowest package of the copy.
@@ -204,6 +237,9 @@ fn plant(root: &Path, copy: &Path) -> Result<(), SwarmError> {
         };
         replace(copy, file, expression, &planted)?;
     }
+    let dependency = "fpga-pci.workspace = true\n";
+    let more = format!("{dependency}fpga-firmware.workspace = true\n");
+    replace(copy, "driver/rdma/messages/Cargo.toml", dependency, &more)?;
     let library = copy.join("firmware-bindings/src/lib.rs");
     let failed = |source| SwarmError::Path { path: library.clone(), source };
     let text = fs::read_to_string(&library).map_err(failed)?;
