@@ -172,6 +172,14 @@ impl State {
             self.coverage.count("frames cut", 1);
             return;
         }
+        if let Some((target, share)) = self.plan.conditions.target
+            && !self.is_healed
+            && kind == target
+            && self.trims.below(1000) < share
+        {
+            self.coverage.count("frames of the targeted kind lost", 1);
+            return;
+        }
         let trims = self.plan.conditions.trims;
         if trims > 0
             && !self.is_healed

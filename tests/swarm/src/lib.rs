@@ -9,6 +9,7 @@
 //! [`end_limit`], all tables become empty, host memory is as at the start, and new transfers succeed.
 
 pub mod choices;
+mod clock;
 pub mod coverage;
 mod fabric;
 pub mod messages;

@@ -32,7 +32,8 @@ pub struct Reduction {
 }
 
 /// Names of impairments.
-pub(crate) const IMPAIRMENTS: [&str; 7] = ["loss", "copies", "damage", "trims", "delay", "disorder", "slow"];
+pub(crate) const IMPAIRMENTS: [&str; 10] =
+    ["extras", "loss", "copies", "damage", "trims", "delay", "disorder", "slow", "target", "clocks"];
 
 impl Reduction {
     /// The whole plan of a seed.
@@ -44,7 +45,8 @@ impl Reduction {
     /// Returns the plan of the part.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        let mut plan = Plan::of(self.seed);
+        let is_basic = self.without.contains(&"extras");
+        let mut plan = if is_basic { Plan::basic(self.seed) } else { Plan::of(self.seed) };
         if let Some(kept) = &self.actions {
             plan.actions.retain(|action| kept.contains(&action.number));
             if let Work::Messages(messages) = &mut plan.work {
@@ -64,6 +66,8 @@ impl Reduction {
                 "delay" => conditions.delay = fpga_protocol::Nanos::ZERO,
                 "disorder" => conditions.disorder = 1,
                 "slow" => conditions.slow = 0,
+                "target" => conditions.target = None,
+                "clocks" => plan.clock_spread = 0,
                 _ => {}
             }
         }

@@ -96,6 +96,8 @@ pub struct Transfer {
     pub has_deadline: bool,
     /// Whether it must be refused.
     pub is_wrong: bool,
+    /// Whether the receiver does not have its scheme.
+    pub is_unsupported: bool,
     /// Whether it must succeed in any case.
     pub is_probe: bool,
 }
@@ -134,7 +136,8 @@ impl Transfer {
         check(self.result.is_none(), || format!("second completion of {self:?}: {result:?}"))?;
         let excused = trouble.is_restarted || trouble.silence >= EXCUSE;
         let is_allowed = match result {
-            Ok(()) => !self.is_wrong || self.length == 0,
+            Ok(()) => !(self.is_wrong || self.is_unsupported) || self.length == 0,
+            Err(SendFailure::Scheme { .. }) => self.is_unsupported,
             Err(SendFailure::Cancelled { .. }) => self.is_cancelled,
             Err(SendFailure::Deadline { .. }) => self.has_deadline,
             // The wrong key or range, or the key of an earlier incarnation.

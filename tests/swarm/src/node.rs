@@ -1,5 +1,6 @@
 //! A node: a simulated card, its endpoint, and what the endpoint offers to others.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_card::CardDescription;
@@ -15,6 +16,7 @@ use fpga_rdma::{
 use fpga_sim::SimNetwork;
 
 use crate::choices::mix;
+use crate::clock::OwnClock;
 use crate::coverage::Coverage;
 use crate::model::{Checked, UNTOUCHED, Violation, check, data};
 use crate::plan::{
@@ -112,7 +114,7 @@ fn readers(plan: &Plan, owner: usize) -> Vec<usize> {
     readers
 }
 
-pub(crate) fn options(plan: &Plan, incarnation: u32) -> EndpointOptions {
+pub(crate) fn options(plan: &Plan, number: usize, incarnation: u32) -> EndpointOptions {
     let cards = &plan.cards;
     let mut options = EndpointOptions::default();
     options.incarnation = Some(incarnation);
@@ -126,7 +128,9 @@ pub(crate) fn options(plan: &Plan, incarnation: u32) -> EndpointOptions {
     options.registry_timeout = Some(plan.registry_timeout());
     options.packet_events = cards.packet_events;
     options.scheme = cards.schemes.first().copied().unwrap_or(Scheme::Registry);
-    options.other_schemes = cards.schemes.iter().copied().skip(1).collect();
+    if plan.limited != Some(number) {
+        options.other_schemes = cards.schemes.iter().copied().skip(1).collect();
+    }
     let round_trip = plan.round_trip();
     options.round_trip = round_trip;
     // Longer than four round trips (docs/protocol.md 2.3).
@@ -137,6 +141,20 @@ pub(crate) fn options(plan: &Plan, incarnation: u32) -> EndpointOptions {
         max: plan.give_up() / 16,
     };
     options
+}
+
+/// Opens the card of node `number`, whose host may have a clock of its own.
+pub(crate) fn open_card(plan: &Plan, network: &SimNetwork, number: usize) -> Result<Card, Violation> {
+    let inner = network.backend(number);
+    let card = match plan.clock_spread {
+        0 => Card::from_backend(inner),
+        // Slower, equal, faster.
+        spread => Card::from_backend(Arc::new(OwnClock {
+            inner,
+            rate: 1000 + spread * (number as u64 % 3) - spread,
+        })),
+    };
+    card.map_err(|error| failed("card", error))
 }
 
 fn failed(what: &str, error: impl std::fmt::Display) -> Violation {
@@ -182,8 +200,8 @@ impl Node {
     /// # Errors
     /// [`Violation`]: it does not open.
     pub(crate) fn open(&mut self, plan: &Plan, network: &SimNetwork) -> Checked {
-        let card = Card::from_backend(network.backend(self.number)).map_err(|error| failed("card", error))?;
-        let mut end = Endpoint::open_with(&card, &options(plan, self.incarnation))
+        let card = open_card(plan, network, self.number)?;
+        let mut end = Endpoint::open_with(&card, &options(plan, self.number, self.incarnation))
             .map_err(|error| failed("endpoint", error))?;
         self.windows.clear();
         let mut regions = Vec::new();

@@ -1,6 +1,7 @@
 //! Plan of a world: everything that is chosen before it runs. A seed gives a plan; a reduction removes parts of it.
 
 mod choosing;
+mod extras;
 
 use std::time::Duration;
 
@@ -187,6 +188,8 @@ pub struct Conditions {
     pub slow: u64,
     /// Whether slow links mark frames.
     pub marks: bool,
+    /// Kind of packets of which more are lost, and their share.
+    pub target: Option<(u8, u64)>,
 }
 
 /// Form of the network.
@@ -290,6 +293,10 @@ pub struct Plan {
     pub faults: Vec<Timed<Outage>>,
     /// Time at which the world heals.
     pub heal: Nanos,
+    /// Node that has the first scheme alone.
+    pub limited: Option<usize>,
+    /// Difference of the rates of the hosts' clocks from that of the network in thousandths.
+    pub clock_spread: u64,
 }
 
 impl Plan {

@@ -79,6 +79,7 @@ impl Reads {
             is_cancelled: false,
             has_deadline: true,
             is_wrong: false,
+            is_unsupported: false,
             is_probe: false,
         });
         Ok(true)

@@ -112,6 +112,7 @@ impl Outages {
         let is_calm = conditions.loss + conditions.damage + conditions.trims <= 30
             && conditions.burst == 0
             && conditions.slow == 0
+            && conditions.target.is_none()
             && plan.longest_way().get().saturating_mul(100) < give_up;
         trouble.is_harsh = !is_calm;
         trouble

@@ -35,6 +35,6 @@ fn world_6754d1_ends() {
         seed: 0x3e9b46ae7d9a931d,
         actions: Some(vec![20, 16]),
         faults: Some(vec![0]),
-        without: vec!["loss", "copies", "damage", "trims", "delay", "disorder", "slow"],
+        without: vec!["extras", "loss", "copies", "damage", "trims", "delay", "disorder", "slow"],
     });
 }

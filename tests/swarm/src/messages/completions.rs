@@ -57,7 +57,8 @@ impl World<'_> {
         let peer = request.other().unwrap_or(node);
         let since = request.submitted;
         let trouble = self.outages.trouble(self.plan, (node, peer), since, now);
-        request.check_result(done, &trouble, self.is_excused(node, request.other()))?;
+        let whole = self.outages.trouble(self.plan, (node, peer), fpga_protocol::Nanos::ZERO, now);
+        request.check_result(done, &trouble, &whole, self.is_excused(node, request.other()))?;
         self.requests[index].result = Some(done.result.clone());
         let name = done.result.as_ref().err().map_or_else(|| "Ok".to_owned(), kind_of);
         self.coverage.count(&format!("messages {:?} {name}", done.kind), 1);

@@ -83,7 +83,15 @@ impl Request {
     }
 
     /// Checks the result of a request that has ended.
-    pub(crate) fn check_result(&self, done: &Completion, trouble: &Trouble, is_excused: bool) -> Checked {
+    ///
+    /// `trouble`: since the submission; `whole`: since the start, whose effects the end of a session may show late.
+    pub(crate) fn check_result(
+        &self,
+        done: &Completion,
+        trouble: &Trouble,
+        whole: &Trouble,
+        is_excused: bool,
+    ) -> Checked {
         check(self.result.is_none(), || format!("second completion of {self:?}: {done:?}"))?;
         check(done.kind == self.kind(), || format!("completion of another kind: {done:?} of {self:?}"))?;
         let is_allowed = match &done.result {
@@ -93,7 +101,7 @@ impl Request {
             Err(Failure::KeyRefused { .. }) => {
                 self.is_wrong() || self.is_renewed || trouble.is_restarted && self.key != 0
             }
-            Err(Failure::Restarted { .. }) => trouble.is_restarted,
+            Err(Failure::Restarted { .. }) => whole.is_restarted,
             Err(Failure::Unreachable { .. }) => is_excused,
             Err(_) => false,
         };

@@ -146,6 +146,8 @@ impl Messages {
         let mut written = vec![0; nodes];
         let favourite = choices.one_in(3).then(|| choices.index(nodes));
         let tags = choices.within(1..4);
+        // Messages wait for their receives, and their senders for them.
+        let is_late = choices.one_in(3);
         let mut calls = Vec::new();
         for number in 0..count {
             let time = Nanos::new(choices.below(busy.get()));
@@ -169,7 +171,7 @@ impl Messages {
                     to,
                     tag,
                     length,
-                    end: match choices.below(5) {
+                    end: match if is_late { 1 + choices.below(2) } else { choices.below(5) } {
                         0 if length <= fpga_messages::MAX_INJECT => End::Injected,
                         1 => End::Matched,
                         2 => End::Delivered,
@@ -201,7 +203,9 @@ impl Messages {
                 _ if choices.one_in(3) => Call::Renew { node: to },
                 _ => continue,
             };
-            calls.push(Timed { number, time, item });
+            let is_receive = matches!(item, Call::Receive { .. });
+            let delay = if is_late && is_receive { busy } else { Nanos::ZERO };
+            calls.push(Timed { number, time: time.saturating_add(delay), item });
         }
         calls.sort_by_key(|call| call.time);
         let unexpected = choices.of(&[0, 256, 4096, 65_536, 16 << 20]);

@@ -13,7 +13,7 @@ use fpga_sim::SimNetwork;
 use super::plan::{COUNTERS, READABLE_LENGTH, WRITABLE_LENGTH};
 use crate::choices::mix;
 use crate::model::{Checked, UNTOUCHED, Violation, data};
-use crate::node::options;
+use crate::node::{open_card, options};
 use crate::plan::{Plan, Work};
 
 /// Operation and type of additions.
@@ -141,8 +141,8 @@ impl Process {
             return Err(Violation("no world of messages".to_owned()));
         };
         let failed = |error: &dyn std::fmt::Display| Violation(format!("process {number}: {error}"));
-        let card = Card::from_backend(network.backend(number)).map_err(|error| failed(&error))?;
-        let mut endpoint_options = options(plan, incarnation);
+        let card = open_card(plan, network, number)?;
+        let mut endpoint_options = options(plan, number, incarnation);
         endpoint_options.transfers = Some(fpga_messages::MIN_TRANSFERS);
         endpoint_options.destinations = Some(64);
         let endpoint = Endpoint::open_with(&card, &endpoint_options).map_err(|error| failed(&error))?;

@@ -19,6 +19,17 @@ impl Plan {
     /// Plan of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
+        let mut plan = Self::basic(seed);
+        plan.add_extras();
+        if mix(seed ^ 0x4D53).is_multiple_of(3) {
+            plan.choose_messages();
+        }
+        plan
+    }
+
+    /// Plan of a seed without rare circumstances and without messages.
+    #[must_use]
+    pub fn basic(seed: u64) -> Self {
         let mut choices = Choices::new(mix(seed ^ 0x5357_4152_4D00_0001));
         let nodes = match choices.below(8) {
             0..=3 => choices.within(2..4),
@@ -40,13 +51,12 @@ impl Plan {
             actions: Vec::new(),
             faults: Vec::new(),
             heal: Nanos::ZERO,
+            limited: None,
+            clock_spread: 0,
         };
         let busy = Nanos::from_micros(choices.of(&[20, 100, 500, 3000]));
         plan.add_actions(&mut choices, busy);
         plan.add_faults(&mut choices, busy);
-        if mix(seed ^ 0x4D53).is_multiple_of(3) {
-            plan.choose_messages(busy);
-        }
         let end = plan.faults.iter().map(|fault| fault.time.saturating_add(fault.item.span)).max();
         let end = end.unwrap_or(Nanos::ZERO).max(busy);
         // The world may heal in the middle of everything: what is still broken then ends.
@@ -55,11 +65,14 @@ impl Plan {
     }
 
     /// Makes the world one of messages.
-    fn choose_messages(&mut self, busy: Nanos) {
+    fn choose_messages(&mut self) {
         let mut choices = Choices::new(mix(self.seed ^ 0x4D53_4753));
+        let busy = self.actions.last().map_or(Nanos::from_micros(100), |action| action.time);
+        let busy = busy.max(Nanos::from_micros(20));
         self.actions.clear();
         self.nodes = self.nodes.min(MAX_PROCESSES);
         self.faults.retain_mut(|fault| fault.item.fault.fits(self.nodes));
+        self.limited = None;
         // Channel 0 is that of the messenger.
         self.cards.event_push = true;
         // Host memory is sent by the registry's scheme.
@@ -243,5 +256,6 @@ fn conditions(choices: &mut Choices) -> Conditions {
         disorder: choices.of(&[1, 1, 4, 16, 64]),
         slow: choices.of(&[0, 0, 100, 1000, 10_000]),
         marks: choices.one_in(2),
+        target: None,
     }
 }

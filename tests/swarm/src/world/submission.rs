@@ -64,6 +64,7 @@ impl World<'_> {
             Aim::FirstWindow => to.life > 0,
             Aim::WrongKey | Aim::Beyond => true,
         };
+        let is_unsupported = self.plan.limited == Some(send.to) && send.scheme != self.plan.cards.schemes[0];
         let from = &self.nodes[send.from];
         let (lives, now) = ((from.life, to.life), self.network.now());
         from.poke(&self.network, send.source, &data(number, length));
@@ -113,7 +114,7 @@ impl World<'_> {
             ticket: Some(ticket),
             result: None,
             notified: 0,
-            memory: if is_wrong {
+            memory: if is_wrong || is_unsupported {
                 Memory::Forbidden
             } else if self.nodes[send.to].is_removed {
                 Memory::Lost
@@ -123,6 +124,7 @@ impl World<'_> {
             is_cancelled: false,
             has_deadline: send.deadline.is_some(),
             is_wrong,
+            is_unsupported,
             is_probe: false,
         });
         Ok(true)
@@ -135,6 +137,11 @@ impl World<'_> {
             for from in 0..plan.nodes {
                 let slot = (number - PROBE_DATA) / plan.nodes;
                 let to = (from + 1) % plan.nodes;
+                let is_limited = plan.limited.is_some_and(|limited| limited == from || limited == to);
+                if is_limited && *scheme != plan.cards.schemes[0] {
+                    number += 1;
+                    continue;
+                }
                 let send = Send {
                     from,
                     to,

@@ -237,6 +237,13 @@ fn plant(root: &Path, copy: &Path) -> Result<(), SwarmError> {
         };
         replace(copy, file, expression, &planted)?;
     }
+    // Packages of another version have files of their own in the target folder: later builds of the unchanged sources do not take them.
+    let manifest = copy.join("Cargo.toml");
+    let failed = |source| SwarmError::Path { path: manifest.clone(), source };
+    let text = fs::read_to_string(&manifest).map_err(failed)?;
+    let version = format!("\"{}\"", env!("CARGO_PKG_VERSION"));
+    let planted = format!("\"{}-planted\"", env!("CARGO_PKG_VERSION"));
+    fs::write(&manifest, text.replace(&version, &planted)).map_err(failed)?;
     let dependency = "fpga-pci.workspace = true\n";
     let more = format!("{dependency}fpga-firmware.workspace = true\n");
     replace(copy, "driver/rdma/messages/Cargo.toml", dependency, &more)?;
