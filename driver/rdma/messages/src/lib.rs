@@ -44,6 +44,7 @@ mod port;
 mod region;
 mod request;
 mod staging;
+mod unexpected;
 mod wire;
 
 pub use address::{Address, MAX_TEXT, ParseAddressError, PeerId};

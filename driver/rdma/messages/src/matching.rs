@@ -3,21 +3,9 @@
 use crate::address::PeerId;
 use crate::buffers::{BufferId, Buffers};
 use crate::request::{HostRanges, ReceiveRequest, TagPattern, Token};
-use crate::wire::Header;
+use crate::unexpected::{EntryId, Unexpected, UnexpectedQueue};
+use crate::wire::{Header, Kind};
 use std::collections::VecDeque;
-
-/// Message that matched no posted receive.
-#[derive(Debug)]
-pub(crate) struct Unexpected {
-    pub(crate) peer: PeerId,
-    /// Number of the peer's sessions that had ended when it arrived.
-    pub(crate) session: u32,
-    pub(crate) header: Header,
-    /// Data; empty for a large message.
-    pub(crate) data: Vec<u8>,
-    /// Context of the request that claimed the message.
-    claim: Option<u64>,
-}
 
 /// Destination of a matched message.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +36,9 @@ pub(crate) struct PostMatch {
 #[derive(Debug, Default)]
 pub(crate) struct Matching {
     posted: [VecDeque<Posted>; 2],
-    unexpected: [VecDeque<Unexpected>; 2],
+    unexpected: [UnexpectedQueue; 2],
+    /// Messages that requests have claimed, by the contexts of these.
+    claimed: Vec<(u64, Unexpected)>,
     /// Buffers of earlier messages, for reuse.
     spare: Vec<Vec<u8>>,
     /// Buffers for several messages.
@@ -93,7 +83,7 @@ impl Matching {
         data.resize(length, 0);
         fill(&mut data);
         if let Some(queue) = self.unexpected.get_mut(usize::from(header.is_tagged)) {
-            queue.push_back(Unexpected { peer, session, header, data, claim: None });
+            queue.push(Unexpected { peer, session, header, data });
         }
     }
 
@@ -104,24 +94,22 @@ impl Matching {
         }
     }
 
-    fn position(&self, request: &ReceiveRequest) -> Option<usize> {
+    fn find_entry(&self, request: &ReceiveRequest) -> Option<EntryId> {
         let queue = self.unexpected.get(usize::from(request.tag.is_some()))?;
-        queue
-            .iter()
-            .position(|message| message.claim.is_none() && matches(request, message.peer, &message.header))
+        queue.find(request.from, |message| tags_match(request.tag, message.header.tag))
     }
 
     /// Posts a receive, or returns the message that it matches. For a buffer for several messages, the caller repeats the call until the buffer
     /// is used up or no message matches.
     pub(crate) fn post(&mut self, receive: &mut Posted) -> Option<PostMatch> {
         let is_tagged = usize::from(receive.request.tag.is_some());
-        let Some(index) = self.position(&receive.request) else {
+        let Some(id) = self.find_entry(&receive.request) else {
             if let Some(queue) = self.posted.get_mut(is_tagged) {
                 queue.push_back(*receive);
             }
             return None;
         };
-        let message = self.unexpected.get_mut(is_tagged)?.remove(index)?;
+        let message = self.unexpected.get_mut(is_tagged)?.remove(id)?;
         let (destination, is_used_up) = take_part(&mut self.buffers, receive, message.header.length);
         Some(PostMatch { message, destination, is_used_up })
     }
@@ -129,31 +117,29 @@ impl Matching {
     /// Returns the sender and the header of the first message that a receive would match.
     pub(crate) fn find(&self, request: &ReceiveRequest) -> Option<(PeerId, Header)> {
         let queue = self.unexpected.get(usize::from(request.tag.is_some()))?;
-        let message = queue.get(self.position(request)?)?;
+        let message = queue.get(self.find_entry(request)?)?;
         Some((message.peer, message.header))
     }
 
     /// Removes the first message that a receive would match.
     pub(crate) fn take(&mut self, request: &ReceiveRequest) -> Option<Unexpected> {
-        let index = self.position(request)?;
-        self.unexpected.get_mut(usize::from(request.tag.is_some()))?.remove(index)
+        let id = self.find_entry(request)?;
+        self.unexpected.get_mut(usize::from(request.tag.is_some()))?.remove(id)
     }
 
     /// Claims the first message that a receive would match, under the context of the request.
     pub(crate) fn claim(&mut self, request: &ReceiveRequest) {
-        if let Some(index) = self.position(request)
-            && let Some(queue) = self.unexpected.get_mut(usize::from(request.tag.is_some()))
-            && let Some(message) = queue.get_mut(index)
-        {
-            message.claim = Some(request.token.context);
+        if let Some(message) = self.take(request) {
+            self.claimed.push((request.token.context, message));
         }
     }
 
     /// Removes the message that was claimed with `context`.
     pub(crate) fn take_claimed(&mut self, is_tagged: bool, context: u64) -> Option<Unexpected> {
-        let queue = self.unexpected.get_mut(usize::from(is_tagged))?;
-        let index = queue.iter().position(|message| message.claim == Some(context))?;
-        queue.remove(index)
+        let is_claimed =
+            |(claim, message): &(u64, Unexpected)| *claim == context && message.header.is_tagged == is_tagged;
+        let index = self.claimed.iter().position(is_claimed)?;
+        Some(self.claimed.remove(index).1)
     }
 
     /// Removes the oldest receive with `context`.
@@ -177,12 +163,12 @@ impl Matching {
                 !hit
             });
         }
+        let is_large = |message: &Unexpected| message.header.kind == Kind::LargeMessage;
         for queue in &mut self.unexpected {
-            queue.retain(|message| {
-                let is_large = message.header.kind == crate::wire::Kind::LargeMessage;
-                !(is_large && peer.is_none_or(|peer| message.peer == peer))
-            });
+            queue.remove_all(peer, is_large);
         }
+        self.claimed
+            .retain(|(_, message)| !(is_large(message) && peer.is_none_or(|peer| message.peer == peer)));
         failed
     }
 
@@ -193,7 +179,8 @@ impl Matching {
 
     /// Returns the number of messages that match no receive, and the bytes of their kept data.
     pub(crate) fn unexpected(&self) -> (usize, u64) {
-        let all = self.unexpected.iter().flatten();
+        let claimed = self.claimed.iter().map(|(_, message)| message);
+        let all = self.unexpected.iter().flat_map(UnexpectedQueue::iter).chain(claimed);
         all.fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.data.len() as u64))
     }
 
@@ -227,7 +214,6 @@ fn take_part(buffers: &mut Buffers, receive: &mut Posted, length: u64) -> (Match
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Kind;
 
     fn receive(from: Option<u32>, tag: Option<(u64, u64)>, context: u64) -> Posted {
         let request = ReceiveRequest {

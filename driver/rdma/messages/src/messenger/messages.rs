@@ -4,10 +4,11 @@ use super::{CardMessenger, PostError};
 use crate::address::PeerId;
 use crate::completion::{Completion, CompletionKind, Failure};
 use crate::layout::{Doorbell, MAX_EAGER, MAX_OPERATIONS, PortNumber};
-use crate::matching::{Matched, Posted, Unexpected};
+use crate::matching::{Matched, Posted};
 use crate::operation::{Local, Operation, Role};
 use crate::peer::{Payload, QueuedRecord, eager_units};
 use crate::request::{CompleteWhen, Peek, ReceiveRequest, SendRequest};
+use crate::unexpected::Unexpected;
 use crate::wire::{Header, Kind};
 use fpga_driver::SharedSlice;
 
