@@ -6,6 +6,7 @@ mod fabtests;
 mod failures;
 mod mpi;
 mod mpi_failures;
+mod mpi_flood;
 mod random;
 mod shared;
 mod traffic;
@@ -110,6 +111,16 @@ fn endpoints_exchange_data_through_cards() {
 #[test]
 fn objects_in_forked_child_are_refused_and_parent_continues() {
     check("fork.c", &[], 2, 1);
+}
+
+#[test]
+fn threads_use_the_same_objects() {
+    let rounds = if has_sanitizer() { "40" } else { "100" };
+    let installed = Installed::new();
+    let Some(program) = compiled("threads.c", installed.0.path()) else { return };
+    let output = installed.command(&program, &[rounds]).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
 }
 
 #[test]

@@ -109,6 +109,16 @@ pub(crate) fn wait(child: &mut Child) -> Option<ExitStatus> {
     }
 }
 
+/// Runs a job, whose last line is "ok" with the number of ranks. Returns its output, also as the error.
+pub(crate) fn output(installed: &Installed, command: Command, ranks: u32) -> Result<String, String> {
+    let output = installed.0.path().join("output");
+    let status = wait(&mut start(command, &output));
+    let text = std::fs::read_to_string(&output).unwrap_or_default();
+    let is_right =
+        status.is_some_and(|status| status.success()) && text.contains(&format!("ok {ranks} ranks"));
+    if is_right { Ok(text) } else { Err(format!("{ranks} ranks: {status:?}\n{text}")) }
+}
+
 /// Runs a job. Returns the numbers of packets that the cards of its ranks have received, or its output if it fails.
 pub(crate) fn run(
     installed: &Installed,
@@ -116,16 +126,8 @@ pub(crate) fn run(
     program: &Path,
     ranks: u32,
 ) -> Result<Vec<u64>, String> {
-    let output = installed.0.path().join("output");
     command.arg(program);
-    let status = wait(&mut start(command, &output));
-    let text = std::fs::read_to_string(&output).unwrap_or_default();
-    let is_right =
-        status.is_some_and(|status| status.success()) && text.contains(&format!("ok {ranks} ranks"));
-    if !is_right {
-        return Err(format!("{ranks} ranks: {status:?}\n{text}"));
-    }
-    Ok(traffic::received_packets(&text))
+    output(installed, command, ranks).map(|text| traffic::received_packets(&text))
 }
 
 /// Runs the program on a card of each process, which all endpoints of the process share. One-sided operations of Open MPI, which take its shared
@@ -144,10 +146,10 @@ fn check_one_sided(library: &Library, installed: &Installed, program: &Path) {
     assert!(received.iter().all(|packets| *packets >= RING_PACKETS), "{received:?}");
 }
 
-/// Compiles the program.
-fn compiled(library: &Library, installed: &Installed) -> PathBuf {
-    let program = installed.0.path().join("mpi");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi.c");
+/// Compiles a program.
+pub(crate) fn compiled(library: &Library, installed: &Installed, source: &str) -> PathBuf {
+    let program = installed.0.path().join(source).with_extension("");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let compiled = Command::new(&library.compiler).arg("-o").arg(&program).arg(source).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     program
@@ -189,7 +191,7 @@ pub(crate) fn with_libraries(check: impl Fn(&Library, &Installed, &Path)) {
             Some(reason) => skipped(reason),
             None => {
                 let installed = Installed::new();
-                let program = compiled(&library, &installed);
+                let program = compiled(&library, &installed, "mpi.c");
                 check(&library, &installed, &program);
             }
         }
