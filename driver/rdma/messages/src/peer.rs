@@ -23,8 +23,8 @@ pub(crate) enum Session {
     Connecting { since: Duration, next: Duration, tries: u32 },
     /// Both sides know each other's rings.
     Open,
-    /// The peer has not answered; the session failed at `since`.
-    Failed { since: Duration },
+    /// The peer has not answered, or has closed the session, at `since`.
+    Failed { since: Duration, is_closed: bool },
 }
 
 /// Data of a record.

@@ -120,6 +120,8 @@ fn peer_that_closes_fails_what_is_in_progress_with_it() {
         let result = bed.wait(1, context).result;
         assert!(matches!(result, Err(Failure::Closed { .. })), "{result:?}");
     }
+    let refused = bed.0[1].messenger.send(&send(2, 0, 10, None, 5));
+    assert!(matches!(refused, Err(PostError::Failed(Failure::Closed { .. })) | Ok(())), "{refused:?}");
     // Receives from any source, and other peers, are not concerned: the end of a peer is no failure.
     assert_eq!(bed.0[1].messenger.next_peer_failure(), None);
     bed.0[0].messenger.send(&send(1, 0, 10, None, 1)).unwrap();

@@ -416,10 +416,13 @@ impl CardMessenger {
             |peer: &&Peer| peer.port == port && (peer.address.is_some() || peer.incarnation.is_some());
         let peer = self.peers.get(id).filter(is_known);
         let peer = peer.ok_or(PostError::UnknownPeer { peer: id })?;
-        if let Session::Failed { since } = peer.session
+        if let Session::Failed { since, is_closed } = peer.session
             && self.now.saturating_sub(since) < RETRY_AFTER
         {
-            return Err(Failure::Unreachable { address: Arc::clone(&peer.name) }.into());
+            let address = Arc::clone(&peer.name);
+            let failure =
+                if is_closed { Failure::Closed { address } } else { Failure::Unreachable { address } };
+            return Err(failure.into());
         }
         if peer.queue.len() >= MAX_QUEUED {
             return Err(PostError::Full);

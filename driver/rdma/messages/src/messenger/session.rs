@@ -279,7 +279,8 @@ impl CardMessenger {
         let failed_incarnation = peer.incarnation.or(peer.failed_incarnation);
         self.end_session(id, failure);
         let peer = &mut self.peers[id];
-        peer.session = Session::Failed { since: self.now };
+        peer.session =
+            Session::Failed { since: self.now, is_closed: matches!(failure, Failure::Closed { .. }) };
         peer.failed_incarnation = failed_incarnation;
     }
 
