@@ -73,10 +73,13 @@ fn compiled(source: &str, directory: &Path) -> Option<PathBuf> {
     let binary = directory.join("program");
     let mut compiler = Command::new("cc");
     compiler.args(["-std=gnu11", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-O1", "-g", "-o"]);
-    compiler.arg(&binary).arg(source).arg(format!("-I{prefix}/include"));
+    compiler.arg(&binary).arg(&source).arg(format!("-I{prefix}/include"));
     // The program has the sanitizer's runtime, which the provider uses.
     if let Ok(sanitizer) = std::env::var("FPGA_SANITIZER") {
         compiler.arg(format!("-fsanitize={sanitizer}"));
+        if sanitizer == "thread" {
+            compiler.args(["-fno-builtin", "-rdynamic"]).arg(source.with_file_name("thread_sanitizer.c"));
+        }
     }
     if prefix != "/usr" {
         compiler.args([format!("-L{prefix}/lib"), format!("-Wl,-rpath,{prefix}/lib")]);
@@ -118,9 +121,11 @@ fn threads_use_the_same_objects() {
     let rounds = if has_sanitizer() { "40" } else { "100" };
     let installed = Installed::new();
     let Some(program) = compiled("threads.c", installed.0.path()) else { return };
-    let output = installed.command(&program, &[rounds]).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
+    for progress in ["manual", "auto"] {
+        let output = installed.command(&program, &[rounds, progress]).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && out.ends_with("ok\n"), "{out}{err}");
+    }
 }
 
 #[test]

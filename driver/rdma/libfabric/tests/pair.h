@@ -11,6 +11,7 @@ static struct fid_fabric *fabric;
 static struct fid_domain *domain;
 static struct fid_av *av;
 static struct side a, b;
+static enum fi_progress progress = FI_PROGRESS_UNSPEC;
 
 /* Takes the next completion of one side while both make progress. */
 __attribute__((unused)) static struct fi_cq_tagged_entry next(struct side *side)
@@ -52,6 +53,7 @@ static void open_pair(uint64_t caps)
 	hints = fi_allocinfo();
 	hints->fabric_attr->prov_name = strdup("fpga");
 	hints->caps = caps;
+	hints->domain_attr->data_progress = progress;
 	OK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
 	info->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
 	OK(fi_fabric(info->fabric_attr, &fabric, NULL));

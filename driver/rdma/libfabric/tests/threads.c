@@ -1,5 +1,6 @@
 /* Program of a test: threads that use the same objects at the same time (FI_THREAD_SAFE): messages, remote access, atomic operations, cancelled
- * receives, registrations, endpoints that are opened and closed. The argument is the number of rounds of each thread. Prints "ok" at its end. */
+ * receives, registrations, endpoints that are opened and closed. The arguments are the number of rounds of each thread, and "manual" or
+ * "auto" for the progress. Prints "ok" at its end. */
 #include "pair.h"
 #include <pthread.h>
 #include <sched.h>
@@ -171,6 +172,7 @@ int main(int argc, char **argv)
 
 	setbuf(stdout, NULL);
 	rounds = argc > 1 ? atol(argv[1]) : 100;
+	progress = argc > 2 && strcmp(argv[2], "auto") == 0 ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
 	open_pair(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC);
 	EXPECT(info->domain_attr->threading, FI_THREAD_SAFE);
 	OK(fi_mr_reg(domain, &sum, sizeof(sum), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &sum_mr, NULL));
