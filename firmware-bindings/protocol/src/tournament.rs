@@ -35,7 +35,7 @@ impl<const N: usize> Tournament<N> {
 
     /// Returns the keys of a slot.
     pub(crate) fn keys(&self, slot: u32) -> [u64; N] {
-        self.node(self.leaves + index(slot))
+        self.nodes.get(self.leaves + index(slot)).copied().unwrap_or([ABSENT; N])
     }
 
     /// Sets the keys of a slot.
@@ -63,8 +63,8 @@ impl<const N: usize> Tournament<N> {
     }
 
     /// Returns the least keys; [`ABSENT`] in a tree without any.
-    pub(crate) fn least(&self) -> [u64; N] {
-        self.node(1)
+    pub(crate) fn least(&self) -> &[u64; N] {
+        self.nodes.get(1).unwrap_or(const { &[ABSENT; N] })
     }
 
     /// Returns the first slot from `start` on whose key in `tree` is at most `limit` and not [`ABSENT`].
@@ -93,10 +93,6 @@ impl<const N: usize> Tournament<N> {
 
     fn key(&self, tree: usize, at: usize) -> u64 {
         self.nodes.get(at).and_then(|keys| keys.get(tree)).copied().unwrap_or(ABSENT)
-    }
-
-    fn node(&self, at: usize) -> [u64; N] {
-        self.nodes.get(at).copied().unwrap_or([ABSENT; N])
     }
 }
 

@@ -110,7 +110,7 @@ impl Turns {
     /// Whether a queue has a place.
     pub(super) fn has_any(&self) -> bool {
         let [classes @ .., _, _] = self.trees.least();
-        classes != [ABSENT; 2 * KINDS]
+        *classes != [ABSENT; 2 * KINDS]
     }
 
     /// Returns the earliest time at which a congestion window lets a packet leave.
