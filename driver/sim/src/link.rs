@@ -38,7 +38,6 @@ mod switch;
 mod udp;
 mod wrapper;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -244,37 +243,49 @@ impl LinkCounters {
     }
 }
 
-/// Last known addresses of nodes.
+/// Last known addresses of nodes, in the order of the nodes.
 #[derive(Debug)]
-struct NodeTable<T>(HashMap<NodeId, T>);
+struct NodeTable<T>(Vec<(NodeId, T)>);
 
 impl<T> Default for NodeTable<T> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self(Vec::new())
     }
 }
 
 impl<T: PartialEq> NodeTable<T> {
-    fn get(&self, node: &NodeId) -> Option<&T> {
-        self.0.get(node)
+    /// Position of a node, or the one at which it would be.
+    fn find(&self, node: NodeId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&node, |(known, _)| *known)
+    }
+
+    fn get(&self, node: NodeId) -> Option<&T> {
+        let at = self.find(node).ok()?;
+        self.0.get(at).map(|(_, address)| address)
     }
 
     /// Notes that a frame of `node` came from `address`.
     fn note(&mut self, node: NodeId, address: T) {
-        let known = self.0.get(&node);
-        // Most frames come from where the last one came from.
-        if known != Some(&address) && (known.is_some() || self.0.len() < NODES) {
-            self.0.insert(node, address);
+        match self.find(node) {
+            Ok(at) => {
+                if let Some((_, known)) = self.0.get_mut(at) {
+                    *known = address;
+                }
+            }
+            Err(at) if self.0.len() < NODES => self.0.insert(at, (node, address)),
+            Err(_) => {}
         }
     }
 
-    /// Forgets a node.
-    fn remove(&mut self, node: &NodeId) {
-        self.0.remove(node);
+    /// Removes a node.
+    fn remove(&mut self, node: NodeId) {
+        if let Ok(at) = self.find(node) {
+            self.0.remove(at);
+        }
     }
 
-    /// Forgets the nodes at `address`.
-    fn forget(&mut self, address: &T) {
-        self.0.retain(|_, known| known != address);
+    /// Removes the nodes at `address`.
+    fn remove_address(&mut self, address: &T) {
+        self.0.retain(|(_, known)| known != address);
     }
 }

@@ -127,7 +127,7 @@ fn udp_link_datagram_sent_again_does_not_redirect_its_node() {
         socket.send_to(&bytes, local.local()).unwrap();
         receive(&mut local, count);
     }
-    assert_eq!(local.nodes.get(&REMOTE_NODE), Some(&node.local_addr().unwrap()));
+    assert_eq!(local.nodes.get(REMOTE_NODE), Some(&node.local_addr().unwrap()));
 }
 
 /// Without a key, a frame must come from the address of its node, if nodes have addresses.
@@ -142,7 +142,7 @@ fn udp_link_node_of_another_address_is_refused() {
     }
     receive(&mut local, 1);
     assert_eq!(local.counters.unknown_senders, 1);
-    assert_eq!(local.nodes.get(&source), Some(&node.local_addr().unwrap()));
+    assert_eq!(local.nodes.get(source), Some(&node.local_addr().unwrap()));
 }
 
 #[test]

@@ -166,12 +166,12 @@ impl ShmLink {
 
     /// Forgets the link of a node.
     pub(super) fn forget(&mut self, node: NodeId) {
-        self.nodes.remove(&node);
+        self.nodes.remove(node);
     }
 
     /// Returns whether the link of a node is known.
     pub(super) fn knows_node(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some()
+        self.nodes.get(node).is_some()
     }
 
     /// Returns whether the link of the node for which `frame` is, is known.
@@ -200,7 +200,7 @@ impl ShmLink {
             frame::mark_intact(&mut wrapper);
         }
         let record = [&wrapper, head, payload, checksum];
-        if let Some(&peer) = self.nodes.get(&destination) {
+        if let Some(&peer) = self.nodes.get(destination) {
             let sent = self.write(peer, &record);
             self.counters.sent += u64::from(sent);
             self.counters.unsent += u64::from(!sent);
@@ -405,7 +405,7 @@ impl ShmLink {
         let is_open =
             |at: usize| self.slots.iter().any(|slot| matches!(slot, Slot::Open(open) if open.peer == at));
         let at = (0..self.peers.len()).find(|at| !is_open(*at) && !self.located.contains(at))?;
-        self.nodes.forget(&at);
+        self.nodes.remove_address(&at);
         *self.peers.get_mut(at)? = path;
         Some(at)
     }

@@ -219,7 +219,7 @@ impl UdpLink {
 
     /// Returns whether the address of the node for which `frame` is, is known.
     pub(super) fn knows_node_of(&self, frame: &[u8]) -> bool {
-        wrapper::destination(frame).is_some_and(|node| self.nodes.get(&node).is_some())
+        wrapper::destination(frame).is_some_and(|node| self.nodes.get(node).is_some())
     }
 
     /// Maximum frame length that fits a datagram, in bytes.
@@ -251,7 +251,7 @@ impl UdpLink {
 
     /// Payload of packets to a node that the path carries best, in bytes: a power of two. `None` if the address of the node is not known.
     pub(super) fn payload_to(&mut self, node: NodeId) -> Option<u32> {
-        let address = *self.nodes.get(&node)?;
+        let address = *self.nodes.get(node)?;
         let headers = START_HEADER_LENGTH + CRC_LENGTH + WRAPPER_LENGTH;
         let fits = u32::try_from(self.limit_to(address).saturating_sub(headers)).unwrap_or(u32::MAX);
         let whole = fits.checked_ilog2().map_or(0, |log2| 1 << log2);
@@ -278,7 +278,7 @@ impl UdpLink {
             self.counters.unsent += 1;
             return;
         };
-        if let Some(&address) = self.nodes.get(&destination) {
+        if let Some(&address) = self.nodes.get(destination) {
             self.queue_to(address, &header, frame);
             return;
         }
