@@ -9,10 +9,12 @@
 //! | `access` | writes, reads and atomic operations |
 //! | `large` | data in parts: landing slots |
 //! | `ports` | addresses of ports, opening and closing them |
+//! | `in_flight` | transfers of the endpoint that have not completed |
 //! | `direct` | ends of operations, and direct access to their memory |
 
 mod access;
 mod direct;
+mod in_flight;
 mod incoming;
 mod large;
 mod messages;
@@ -36,12 +38,11 @@ use crate::request::CompleteWhen;
 use crate::staging::Staging;
 use crate::wire::Header;
 use fpga_driver::{CardAddr, Incarnation, NodeId};
-use fpga_rdma::{Endpoint, SendTicket};
+use fpga_rdma::Endpoint;
 #[cfg(feature = "sim")]
 use fpga_sim::link::LinkEvents;
-use outgoing::InFlight;
+use in_flight::TransfersInFlight;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,8 +91,7 @@ pub enum PostError {
 pub(crate) struct CardMessenger {
     side: CardSide,
     staging: Staging,
-    /// Fixed hashes: the order in which transfers are withdrawn is the same in every run.
-    in_flight: HashMap<SendTicket, InFlight, BuildHasherDefault<DefaultHasher>>,
+    in_flight: TransfersInFlight,
     inbound: Inbound,
     peers: Peers,
     by_name: HashMap<PeerName, PeerId>,
@@ -166,7 +166,7 @@ impl CardMessenger {
         Self {
             side,
             staging: Staging::new(),
-            in_flight: HashMap::default(),
+            in_flight: TransfersInFlight::default(),
             inbound: Inbound::default(),
             peers: Peers::default(),
             by_name: HashMap::new(),
@@ -381,7 +381,7 @@ impl CardMessenger {
 
     /// Whether the peers of a port have not acknowledged all transfers, or more is queued for them.
     fn has_unsent(&self, port: PortNumber) -> bool {
-        self.in_flight.values().any(|transfer| self.is_of(port, transfer.peer()))
+        self.in_flight.iter().any(|(_, transfer)| self.is_of(port, transfer.peer()))
             || self.peers_to_flush.iter().any(|peer| self.is_of(port, *peer))
     }
 

@@ -241,7 +241,7 @@ impl CardMessenger {
         let is_part =
             |in_flight: &InFlight| in_flight.slot.is_none() && in_flight.purpose == Purpose::Data(Some(id));
         for (ticket, _) in self.in_flight.iter().filter(|(_, in_flight)| is_part(in_flight)) {
-            self.side.endpoint.cancel(*ticket);
+            self.side.endpoint.cancel(ticket);
         }
     }
 
@@ -374,7 +374,7 @@ impl CardMessenger {
 
     /// Processes the end of a transfer.
     pub(super) fn sent(&mut self, done: SendCompletion) {
-        let Some(ended) = self.in_flight.remove(&done.ticket) else { return };
+        let Some(ended) = self.in_flight.remove(done.ticket) else { return };
         if let Some(slot) = ended.slot {
             self.staging.release(slot);
         }
