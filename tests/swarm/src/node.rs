@@ -1,5 +1,7 @@
 //! A node: a simulated card, its endpoint, and what the endpoint offers to others.
 
+mod counters;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +19,6 @@ use fpga_sim::SimNetwork;
 
 use crate::choices::mix;
 use crate::clock::OwnClock;
-use crate::coverage::Coverage;
 use crate::model::{Checked, UNTOUCHED, Violation, check, data};
 use crate::plan::{
     Action, CARD_MEMORY, Plan, READABLE, READABLE_LENGTH, SOURCES, TARGETS, WINDOW_LENGTH, WINDOW_STRIDE,
@@ -312,54 +313,6 @@ impl Node {
         let same = (now.in_use, now.caller_areas, now.quarantined)
             == (open.start.in_use, open.start.caller_areas, open.start.quarantined);
         check(same, || format!("node {}: host memory is {now:?}, at the start {:?}", self.number, open.start))
-    }
-
-    /// Counts what the endpoint and the card have counted.
-    pub(crate) fn count(&self, coverage: &mut Coverage) {
-        let Some(open) = &self.open else { return };
-        let counters = open.end.counters();
-        let sender = counters.sender;
-        let receiver = open.end.tables().counters().unwrap_or_default();
-        let registry_high = open.end.tables().registry_occupancy().map_or(0, |used| used.1);
-        let escape_high = open.end.tables().escape_occupancy().map_or(0, |used| used.1);
-        let tables = open.end.tables();
-        let is_full = |high: u32, size: u16| u64::from(high >= u32::from(size));
-        let states: [(&str, u64); 31] = [
-            ("sender packets", sender.packets),
-            ("sender retransmits", sender.retransmits),
-            ("sender stale answers", sender.stale),
-            ("sender busy", sender.busy),
-            ("sender not ready", sender.not_ready),
-            ("sender trimmed", sender.trimmed),
-            ("sender refused", sender.refused),
-            ("sender timeouts", sender.timeouts),
-            ("sender overtaken", sender.overtaken),
-            ("sender probes", sender.probes),
-            ("sender deferred", sender.deferred),
-            ("sender yielded", sender.yielded),
-            ("endpoint faults", counters.faults),
-            ("endpoint faults dropped", counters.faults_dropped),
-            ("endpoint events dropped", counters.events_dropped),
-            ("endpoint mirror resyncs", counters.mirror_resyncs),
-            ("endpoint chain overruns", counters.chain_overruns),
-            ("endpoint reads served", counters.reads_served),
-            ("endpoint reads refused", counters.reads_refused),
-            ("receiver duplicates", receiver.duplicates.into()),
-            ("receiver escape hits", receiver.escape_hits.into()),
-            ("receiver escape dropped", receiver.escape_dropped.into()),
-            ("receiver registry full", receiver.registry_full.into()),
-            ("receiver bad checksums", receiver.bad_crc.into()),
-            ("receiver bad packets", receiver.bad_packet.into()),
-            ("receiver violations", receiver.violations.into()),
-            ("receiver tombstone hits", receiver.tombstone_hits.into()),
-            ("receiver expired entries", receiver.expired.into()),
-            ("receiver trimmed", receiver.trimmed.into()),
-            ("table registry full", is_full(registry_high, tables.registry_entries())),
-            ("table escape full", is_full(escape_high, tables.escape_slots())),
-        ];
-        for (name, times) in states.into_iter().filter(|(_, times)| *times > 0) {
-            coverage.count(name, times);
-        }
     }
 }
 

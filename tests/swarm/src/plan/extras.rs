@@ -23,6 +23,7 @@ const TARGETED: [PacketKind; 10] = [
 ];
 /// Distance of transfers to a host that does not poll, in bytes.
 const FLOOD_STRIDE: u64 = 48;
+const _: () = assert!(SOURCES + FLOOD_STRIDE * 200 < TARGETS, "the data lies before the targets");
 
 impl Plan {
     /// Adds one circumstance to half of the plans, and clocks at different rates to some.
@@ -93,7 +94,7 @@ impl Plan {
     /// A host that does not poll gets more notifications than its event ring has space for.
     fn flood(&mut self, choices: &mut Choices) {
         self.nodes = self.nodes.min(3);
-        self.cards.schemes = vec![choices.of(&Scheme::ALL)];
+        self.cards.schemes = vec![choices.of(Scheme::ALL)];
         (self.cards.event_entries, self.cards.ops) = (64, None);
         (self.cards.transfers, self.cards.packet_events) = (None, false);
         self.cards.give_up = Duration::from_millis(100);
@@ -117,7 +118,6 @@ impl Plan {
             }
         };
         let count = usize::try_from(choices.within(80..200)).unwrap_or(80);
-        debug_assert!(SOURCES + FLOOD_STRIDE * 200 < TARGETS, "the data lies before the targets");
         self.actions = (0..count)
             .map(|number| Timed { number, time: Nanos::from_micros(20), item: Action::Send(send(number)) })
             .collect();
