@@ -4,7 +4,7 @@
 
 #define LARGE (1 << 20)
 /* From this length on the card accesses the memory of both sides in place: three allocations for each mapping. */
-#define DIRECT (256 << 10)
+#define DIRECT (128 << 10)
 #define MAPPINGS 8
 
 /* The C library's allocator, which the provider uses, too. */

@@ -26,7 +26,7 @@ const DESTINATIONS: u32 = 4096;
 
 /// Minimum length of data that the card accesses in the application's memory: of a simulated card of this process, and of a card in an IOMMU, where
 /// system calls map the memory and pin its pages.
-const DIRECT_SIMULATED: u64 = 256 << 10;
+const DIRECT_SIMULATED: u64 = 128 << 10;
 const DIRECT_VFIO: u64 = 1 << 20;
 /// Maximum segment size of a view of a shared card to other machines, in bytes: it does not know the path.
 #[cfg(feature = "sim")]

@@ -8,6 +8,7 @@
 //! its connections; the next frame for its path connects again. Permissions of the socket's file decide who can connect.
 //!
 //! A peer may write anything to the rings at any time: [`fpga_pci::memory::RingReader`]. Invalid values end the connection and count as malformed.
+//! A long frame is received from the ring itself (module `frame`).
 
 mod connection;
 mod frame;
