@@ -9,6 +9,7 @@ mod errata;
 mod events;
 mod exhaustive;
 mod fairness;
+mod in_place;
 mod literal;
 mod loss_detection;
 mod messages;
