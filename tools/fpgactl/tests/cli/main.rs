@@ -22,6 +22,7 @@ mod samples;
 mod schema;
 mod serve;
 mod share;
+mod share_clients;
 mod signals;
 mod sim;
 mod sim_clos;

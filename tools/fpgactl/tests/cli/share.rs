@@ -10,27 +10,31 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::fpgactl;
 
 /// Owner that is ready.
-struct Owner {
-    child: Child,
-    folder: tempfile::TempDir,
+pub(crate) struct Owner {
+    pub(crate) child: Child,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Owner {
-    fn start(arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), arguments, Stdio::inherit())
+    }
+
+    /// Starts an owner whose messages go to `messages`.
+    pub(crate) fn start_in(folder: tempfile::TempDir, arguments: &[&str], messages: Stdio) -> Self {
         let socket = folder.path().join("card");
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
         command.args(["card", "share", "--socket"]).arg(&socket).args(arguments);
         // It is killed, which leaves the sockets of its links.
         command.env("XDG_RUNTIME_DIR", folder.path());
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(messages).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, format!("ready {}\n", socket.display()));
         Self { child, folder }
     }
 
-    fn card(&self) -> String {
+    pub(crate) fn card(&self) -> String {
         format!("vfio-user:{}", self.folder.path().join("card").display())
     }
 }
@@ -120,7 +124,7 @@ fn kills() -> u32 {
 
 impl Owner {
     /// Open files and threads.
-    fn resources(&self) -> (usize, usize) {
+    pub(crate) fn resources(&self) -> (usize, usize) {
         let count = |what| std::fs::read_dir(format!("/proc/{}/{what}", self.child.id())).unwrap().count();
         (count("fd"), count("task"))
     }
