@@ -13,6 +13,8 @@ mod failures;
 mod polling;
 mod submission;
 
+use std::collections::BTreeSet;
+
 use fpga_protocol::Nanos;
 use fpga_sim::SimNetwork;
 
@@ -49,6 +51,8 @@ pub(crate) struct World<'a> {
     waiting: Vec<usize>,
     outages: Outages,
     cancels: Vec<(Nanos, usize)>,
+    /// Transfers whose data is in the sender's memory: number, and incarnation of the sender.
+    prepared: BTreeSet<(usize, u32)>,
     polls: Choices,
     pub(crate) trace: Trace,
     pub(crate) coverage: Coverage,
@@ -78,6 +82,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Outcome, Violation> {
         waiting: Vec::new(),
         outages: Outages::default(),
         cancels: Vec::new(),
+        prepared: BTreeSet::new(),
         polls: Choices::new(mix(plan.seed ^ 0x9011)),
         trace: Trace::default(),
         coverage: Coverage::default(),

@@ -110,7 +110,7 @@ pub(crate) struct Process {
     /// Buffers of the receives of everything.
     pub(crate) everything: [u64; 2],
     /// First byte of free memory.
-    free: u64,
+    pub(crate) free: u64,
     card: Card,
     start: DmaPoolStats,
 }

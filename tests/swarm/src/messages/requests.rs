@@ -67,6 +67,7 @@ impl World<'_> {
         };
         let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
         let length = call.length();
+        let free = process.free;
         let address = match call {
             Call::Receive { tag, .. } if number == EVERYTHING => {
                 process.everything[usize::from(tag.is_some())]
@@ -148,6 +149,7 @@ impl World<'_> {
         match posted {
             Ok(()) => {}
             Err(PostError::Full) => {
+                process.free = free;
                 self.coverage.count("messages full", 1);
                 return Ok(false);
             }

@@ -67,7 +67,11 @@ impl World<'_> {
         let is_unsupported = self.plan.limited == Some(send.to) && send.scheme != self.plan.cards.schemes[0];
         let from = &self.nodes[send.from];
         let (lives, now) = ((from.life, to.life), self.network.now());
-        from.poke(&self.network, send.source, &data(number, length));
+        // Once: a transfer without space in a table is submitted at every turn.
+        let is_new = self.prepared.insert((number, from.life));
+        if is_new {
+            from.poke(&self.network, send.source, &data(number, length));
+        }
         let mut options =
             SendOptions::default().scheme(send.scheme).priority(send.priority).notify(match send.notice {
                 Notice::Receiver => SendNotify::Receiver,
@@ -80,7 +84,7 @@ impl World<'_> {
             Some((source, area)) if send.from_host => {
                 let at = send.source - SOURCES;
                 let place = usize::try_from(at).unwrap_or(usize::MAX);
-                if let Err(error) = area.memory().write(place, &data(number, length)) {
+                if is_new && let Err(error) = area.memory().write(place, &data(number, length)) {
                     return Err(Violation(format!("host memory: {error}")));
                 }
                 open.end.send_from_host(*source, at, &window, (offset, length), options)
