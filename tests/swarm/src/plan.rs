@@ -116,6 +116,17 @@ pub enum Action {
     Read(Read),
 }
 
+impl Action {
+    /// Length of its data in bytes.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        match self {
+            Self::Send(send) => send.length,
+            Self::Read(read) => read.length,
+        }
+    }
+}
+
 /// Failure that the world suffers for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -262,6 +273,20 @@ impl Plan {
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.longest_way().saturating_mul(2).saturating_add(Nanos::from_micros(10)).into()
+    }
+
+    /// Maximum time for which the data of all applications is in transmission: a round trip for each packet, if one at a time is in flight
+    /// (docs/protocol.md 4.8).
+    #[must_use]
+    pub fn transmission(&self) -> Duration {
+        let lengths: Vec<u64> = match &self.work {
+            Work::Transfers => self.actions.iter().map(|action| action.item.length()).collect(),
+            Work::Messages(messages) => messages.calls.iter().map(|call| call.item.length()).collect(),
+        };
+        // Requests, records, doorbells.
+        let packets = |length: u64| length / u64::from(self.cards.packet_size) + 8;
+        let packets: u64 = lengths.into_iter().map(packets).sum();
+        self.round_trip() * u32::try_from(packets).unwrap_or(u32::MAX)
     }
 
     /// Time without an answer after which a transfer is given up: an endpoint waits for at least eight round trips.

@@ -33,10 +33,12 @@ const IDLE_POLL: Nanos = Nanos::from_micros(500);
 const QUIET_POLL: Nanos = Nanos::from_millis(8);
 
 /// Time after the world has healed within which everything that was accepted has ended: a read waits for an answer that is lost until its
-/// deadline; a transfer without an answer is given up; half a second is for the longest waits between tries.
+/// deadline; a transfer without an answer is given up; the data takes
+/// a round trip for each packet at most; half a second is for the longest waits between tries.
 #[must_use]
 pub fn end_limit(plan: &Plan) -> Nanos {
-    Nanos::from(plan.read_deadline() + plan.give_up() * 2).saturating_add(Nanos::from_millis(500))
+    Nanos::from(plan.read_deadline() + plan.give_up() * 2 + plan.transmission())
+        .saturating_add(Nanos::from_millis(500))
 }
 
 /// A world in progress.

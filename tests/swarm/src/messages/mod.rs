@@ -33,10 +33,11 @@ const IDLE_POLL: Nanos = Nanos::from_micros(500);
 const QUIET_POLL: Nanos = Nanos::from_millis(8);
 
 /// Time after the world has healed within which everything that was accepted has ended: a session begins within the give-up time, and a failed one is
-/// detected by the next keepalive, after a second.
+/// detected by the next keepalive, after a second. The data takes a round trip for each packet at most.
 #[must_use]
 pub fn end_limit(plan: &Plan) -> Nanos {
-    Nanos::from(plan.give_up() * 4 + plan.registry_timeout() * 2).saturating_add(Nanos::from_millis(4000))
+    Nanos::from(plan.give_up() * 4 + plan.registry_timeout() * 2 + plan.transmission())
+        .saturating_add(Nanos::from_millis(4000))
 }
 
 /// A node.
