@@ -20,7 +20,8 @@
 //! * The RDMA transport delivers each transfer once, in any order. Records are processed in the order of their positions in the ring, so
 //!   messages match in the order in which they were sent.
 //! * A doorbell is a transfer of one byte whose address is its meaning.
-//! * A session begins with a hello in both directions, which tells the peer its ring and the key of the region.
+//! * A session begins with a hello in both directions, which tells the peer its ring and the key of the region. A messenger that is dropped
+//!   ends its sessions by a record, after everything that it has sent; the peer accepts nothing more from that process.
 
 mod address;
 mod areas;
