@@ -48,7 +48,7 @@ impl Served {
     pub(crate) fn try_open(&self) -> Result<End, MessengerError> {
         let mut options = options(LinkChoice::Auto);
         options.card = format!("vfio-user:{}", self.socket.display());
-        options.give_up = Duration::from_millis(700);
+        options.give_up = Duration::from_secs(20);
         End::try_open(&options)
     }
 }
