@@ -376,7 +376,6 @@ impl Deadline {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "in a test, a panic is the failure report")]
 
     use super::*;
 
