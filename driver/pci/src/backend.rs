@@ -145,7 +145,7 @@ pub trait Backend: Send + Sync {
 
     /// Lets `span` pass without polling the device: this thread sleeps. A card inside this thread works meanwhile, in its own time.
     fn pause(&self, span: core::time::Duration) {
-        crate::wait::sleep(span);
+        crate::sleep(span);
     }
 
     /// Prepares for programs that wait for descriptors of this device by themselves, in an event loop. A card inside this thread gets a

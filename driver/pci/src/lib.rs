@@ -55,6 +55,7 @@ pub mod memory;
 pub mod mmio;
 mod poll;
 pub mod process;
+mod sleep;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod vfio;
@@ -87,4 +88,5 @@ pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, Sha
 pub use mmio::{Bar, Mmio, catch_bus_errors};
 pub use poll::poll_until;
 pub use process::{OtherProcess, Process};
+pub use sleep::sleep;
 pub use wait::{Backoff, Deadline, Waited};

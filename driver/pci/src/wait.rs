@@ -4,13 +4,11 @@
 //! thread, process or virtual machine that a loop waits for may need the CPU that the loop occupies.
 
 use core::fmt;
-use core::num::NonZeroU64;
 use core::time::Duration;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use rustix::thread::{current_timer_slack, set_current_timer_slack};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Backend, Clock};
@@ -72,8 +70,6 @@ const SPIN_NS: u64 = 20_000;
 const SLEEP_AFTER_NS: u64 = 2_000_000;
 /// Divisor of the time waited: a sleep takes this part of it, which limits the delay of the end of a wait.
 const SLEEP_SHARE: u64 = 64;
-/// Divisor of the duration of a sleep: the timer may be late by this part of it.
-const SLACK_SHARE: u128 = 16;
 /// Default maximum duration of one sleep.
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 /// A yield that takes this long has let another thread run: the CPU is contended.
@@ -104,22 +100,6 @@ pub fn system_monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let [seconds, nanos] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
-}
-
-/// Sleeps for `span`. Linux may be late by the timer slack of the thread, 50 us by default: for a short sleep it is reduced to a sixteenth of
-/// `span` meanwhile.
-pub fn sleep(span: Duration) {
-    let slack =
-        u64::try_from(span.as_nanos() / SLACK_SHARE).ok().and_then(|slack| NonZeroU64::new(slack.max(1)));
-    // Zero for threads with real-time scheduling, whose timers are exact.
-    let usual = current_timer_slack().ok().and_then(NonZeroU64::new);
-    // A program may not permit the call: the sleep is longer then.
-    let reduced = usual.filter(|usual| slack.is_some_and(|slack| slack < *usual));
-    let has_reduced = reduced.is_some() && set_current_timer_slack(slack).is_ok();
-    std::thread::sleep(span);
-    if has_reduced {
-        let _ = set_current_timer_slack(reduced);
-    }
 }
 
 /// Performs one step of a spin loop: a hint to the processor, and from time to time a yield. For [`Backend::relax`] of backends whose card
@@ -448,20 +428,6 @@ mod tests {
         }
         backoff.contention.yielded(CONTENDED);
         assert_eq!(sleeps(&mut backoff), 16);
-    }
-
-    #[test]
-    fn sleep_leaves_timer_slack_of_thread() {
-        let usual = current_timer_slack().unwrap();
-        for micros in [0, 1, 20, 2000] {
-            let (span, began) = (Duration::from_micros(micros), Instant::now());
-            sleep(span);
-            assert!(began.elapsed() >= span);
-            assert_eq!(current_timer_slack().unwrap(), usual);
-        }
-        set_current_timer_slack(NonZeroU64::new(7)).unwrap();
-        sleep(CONTENDED_SLEEP);
-        assert_eq!(current_timer_slack().unwrap(), 7);
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl Backend for SimBackend {
         }
         if self.network.is_threaded() {
             if !self.network.work_for_thread() {
-                fpga_pci::wait::sleep(span);
+                fpga_pci::sleep(span);
             }
             return;
         }

@@ -383,7 +383,7 @@ impl Backend for VfioUserBackend {
     /// With one CPU, the server works only while this thread sleeps.
     fn pause(&self, span: core::time::Duration) {
         if self.single_cpu {
-            fpga_pci::wait::sleep(span);
+            fpga_pci::sleep(span);
         } else {
             self.link.pause(span);
         }

@@ -43,7 +43,7 @@ impl ServerConnection {
     pub(super) fn pause(&self, span: Duration) {
         let began = monotonic_ns();
         if began >= self.prompt_until.load(Ordering::Relaxed) {
-            fpga_pci::wait::sleep(span);
+            fpga_pci::sleep(span);
             return;
         }
         while monotonic_ns().saturating_sub(began) < PROMPT_PAUSE_NS {
