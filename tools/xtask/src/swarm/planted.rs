@@ -309,3 +309,19 @@ pub(super) fn run(root: &Path, numbers: &[usize], seconds: u64, seed: &str) -> R
     }
     if missed == 0 { Ok(()) } else { Err(SwarmError::Missed(missed)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_expressions_occur_once() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let once = |file: &str, expression: &str| {
+            let text = fs::read_to_string(root.join(file)).unwrap();
+            assert_eq!(text.matches(expression).count(), 1, "{file}: {expression}");
+        };
+        FAULTS.iter().for_each(|fault| once(fault.file, fault.expression));
+        once("tests/swarm/src/main.rs", MAIN);
+    }
+}
