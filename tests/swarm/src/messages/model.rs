@@ -101,7 +101,8 @@ impl Request {
             Err(Failure::KeyRefused { .. }) => {
                 self.is_wrong() || self.is_renewed || trouble.is_restarted && self.key != 0
             }
-            Err(Failure::Restarted { .. }) => whole.is_restarted,
+            // A process that is started again closes its messenger first.
+            Err(Failure::Restarted { .. } | Failure::Closed { .. }) => whole.is_restarted,
             Err(Failure::Unreachable { .. }) => is_excused,
             Err(_) => false,
         };

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// Maximum time for which peers are expected to acknowledge that their session ends.
 const MAX_CLOSED_WAIT: Duration = Duration::from_millis(20);
+/// The same in virtual time, as a number of steps: the same in every run, and few, since other processes do not work meanwhile.
+const MAX_CLOSED_STEPS: u32 = 100;
 
 impl CardMessenger {
     /// Opens the next port.
@@ -46,7 +48,16 @@ impl CardMessenger {
             }
         }
         let begun = Instant::now();
-        while self.has_unsent(port) && self.failed.is_none() && begun.elapsed() < MAX_CLOSED_WAIT {
+        let mut steps = 0..MAX_CLOSED_STEPS;
+        while self.has_unsent(port) && self.failed.is_none() {
+            let is_over = if self.side.is_real_time {
+                begun.elapsed() >= MAX_CLOSED_WAIT
+            } else {
+                steps.next().is_none()
+            };
+            if is_over {
+                break;
+            }
             self.progress();
         }
     }
