@@ -360,7 +360,7 @@ fn view_copy_engine_does_not_block_other_engines() {
 }
 
 #[test]
-fn client_that_dies_while_it_waits_leaves_card_to_others() {
+fn clients_that_stop_polling_leave_card_to_others() {
     let (shared, memory) = shared(OwnerOptions::default());
     // More transfers than the card's channels have buffers for.
     for _ in 0..4 {
@@ -371,7 +371,7 @@ fn client_that_dies_while_it_waits_leaves_card_to_others() {
             channel.poll().unwrap();
         }
         memory.wait_held(4);
-        // As the end of its process: the engines do not stop before.
+        // Their engines go on, and their connections stay open. `hostile.rs` tests processes that end.
         std::mem::forget(channels);
         drop(card);
     }

@@ -128,7 +128,7 @@ fn peer_that_closes_fails_what_is_in_progress_with_it() {
     assert_eq!(bed.wait(1, 3).result, Ok(()));
 }
 
-/// A message that its sender was allowed to forget is received after the sender has closed.
+/// A message that has completed at its sender is received after the sender has closed.
 #[test]
 fn peer_that_closes_leaves_messages() {
     let mut bed = Bed::new(2, &options(LinkChoice::Auto));

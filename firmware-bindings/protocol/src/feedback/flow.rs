@@ -1,6 +1,8 @@
 //! Flow control of a sender: rate and priority towards each receiver. Rates are lowered when links are congested, and
 //! raised when delays are short again.
 //!
+//! This file is longer than most: acknowledgements, reports of links and checks at intervals change the same rates.
+//!
 //! A sender with several path identifiers towards the receiver avoids the path of a congested link first, and lowers its rate only if the
 //! link is the last hop or the other paths are congested, too ([`PathSet::avoid`]).
 //!

@@ -26,16 +26,16 @@ impl TransfersInFlight {
         if self.by_slot.len() <= slot {
             self.by_slot.resize_with(slot + 1, || None);
         }
-        if let Some(place) = self.by_slot.get_mut(slot) {
+        if let Some(entry) = self.by_slot.get_mut(slot) {
             self.count += 1;
-            self.ended.extend(place.replace((ticket, transfer)));
+            self.ended.extend(entry.replace((ticket, transfer)));
         }
     }
 
     /// Removes a transfer that has completed.
     pub(super) fn remove(&mut self, ticket: SendTicket) -> Option<InFlight> {
-        let place = self.by_slot.get_mut(ticket.slot() as usize)?;
-        let (_, transfer) = place.take_if(|(known, _)| *known == ticket).or_else(|| {
+        let entry = self.by_slot.get_mut(ticket.slot() as usize)?;
+        let (_, transfer) = entry.take_if(|(known, _)| *known == ticket).or_else(|| {
             let at = self.ended.iter().position(|(known, _)| *known == ticket)?;
             Some(self.ended.swap_remove(at))
         })?;
