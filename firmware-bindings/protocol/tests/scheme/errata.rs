@@ -190,6 +190,29 @@ fn receiver_window_long_timers_cost_nothing_after_first_sample() {
     assert!(constant > right.saturating_add(ROUND_TRIP.saturating_mul(5)), "{constant}, not {right}");
 }
 
+/// The time until a probe arrives contains the sender's timer: as a round trip it would delay all requests of the messages that follow.
+#[test]
+fn probe_that_arrives_first_gives_no_round_trip() {
+    let (mut sender, mut receiver) = (sender(3), receiver(128));
+    assert_eq!(all_of(&mut sender, START), [0, 1, 2], "all of them are lost");
+    let due = sender.poll_timeout().unwrap();
+    sender.handle_timeout(due);
+    let probe = sender.poll_packet(due).unwrap();
+    let arrival = due.saturating_add(ONE_WAY);
+    assert_eq!(receiver.handle_packet(arrival, &probe), Disposition::Write);
+    assert_eq!(receiver.trip().samples, 0);
+    // The others are requested when nothing has arrived for two round trips.
+    let limit = arrival.saturating_add(ROUND_TRIP.saturating_mul(2));
+    while receiver.poll_timeout().is_some_and(|due| due <= limit) {
+        receiver.handle_timeout(receiver.poll_timeout().unwrap());
+        if let Some(request) = receiver.poll_answer() {
+            assert_eq!(request, Answer::Resend { first: 0, last: 1 });
+            return;
+        }
+    }
+    panic!("packets 0 and 1 are not requested");
+}
+
 #[test]
 fn e0_9_single_resend_moves_no_other_position() {
     let mut sender = sender(8);

@@ -5,8 +5,9 @@
 //! once, and again on request.
 //!
 //! The receiver requests a missing packet when later packets have arrived and the reorder window has passed, and when
-//! nothing has arrived for a while. It measures the round trip (its acceptance to the first packet, a request to the
-//! retransmission) and the disorder of the path. The configured times are first guesses, used before the first sample.
+//! nothing has arrived for a while. It measures the round trip (its acceptance to the first packet, unless that was sent
+//! again, and a request to the retransmission) and the disorder of the path. The configured times are first guesses, used
+//! before the first sample.
 
 use super::bits::{PacketSet, width};
 use super::{Answer, MAX_DOUBLINGS, MessageSender, Packet, Unhashed, backoff};

@@ -225,7 +225,10 @@ impl Receiver {
 
     /// Takes measurements from a packet that fills packet `ahead` of the window.
     fn measure(&mut self, now: Nanos, packet: &Packet, ahead: u32) {
-        if let Some(accepted) = self.accepted.take() {
+        // A packet that was sent again has waited for the sender's timer.
+        if let Some(accepted) = self.accepted.take()
+            && packet.sequence != RETRANSMISSION
+        {
             self.path.trip.sample(now.saturating_sub(accepted));
         }
         let since = self.since(packet.index);
