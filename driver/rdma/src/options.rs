@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fpga_firmware::TransferId;
 use fpga_firmware::event::FaultReason;
 use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
@@ -72,6 +73,9 @@ pub struct EndpointOptions {
     /// needed; a file that cannot be used is ignored. `None`: `/var/lib/fpga/incarnation`, or `fpga/incarnation` in the user's state
     /// directory; for simulated cards, no file.
     pub incarnation_file: Option<PathBuf>,
+    /// Id of the first transfer to each node that the host sends (docs/protocol.md 1.6). Ids wrap, so every value is valid; tests of the wrap
+    /// begin near it. Default 0.
+    pub first_transfer: u32,
     /// Report every packet that reaches the registry, so that the mirror can also follow the masks of its segments. Messages of other
     /// schemes are not reported packet by packet. Default false.
     pub packet_events: bool,
@@ -137,6 +141,7 @@ impl Default for EndpointOptions {
             event_line: 0,
             incarnation: None,
             incarnation_file: None,
+            first_transfer: 0,
             packet_events: false,
             segment_arrivals: false,
             chain: None,
@@ -264,6 +269,7 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.congestion = options.congestion.then(|| CongestionConfig::for_host(config.packet_size()));
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);
+    config.first_transfer = TransferId::new(options.first_transfer);
     config
 }
 

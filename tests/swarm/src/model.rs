@@ -98,6 +98,8 @@ pub struct Transfer {
     pub is_wrong: bool,
     /// Whether the receiver does not have its scheme.
     pub is_unsupported: bool,
+    /// Whether its receiver may refuse it: of another packet size, or of an earlier incarnation.
+    pub is_odd: bool,
     /// Whether it must succeed in any case.
     pub is_probe: bool,
 }
@@ -138,6 +140,12 @@ impl Transfer {
         let is_allowed = match result {
             Ok(()) => !(self.is_wrong || self.is_unsupported) || self.length == 0,
             Err(SendFailure::Scheme { .. }) => self.is_unsupported,
+            // Answers of an earlier incarnation are ignored until a transfer is given up (docs/protocol/incarnations.md 6.3).
+            Err(
+                SendFailure::Superseded { .. }
+                | SendFailure::Refused { reason: NackReason::BadPacket, .. }
+                | SendFailure::Unanswered { .. },
+            ) if self.is_odd => true,
             Err(SendFailure::Cancelled { .. }) => self.is_cancelled,
             Err(SendFailure::Deadline { .. }) => self.has_deadline,
             // The wrong key or range, or the key of an earlier incarnation.

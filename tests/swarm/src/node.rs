@@ -81,7 +81,7 @@ pub(crate) fn description(plan: &Plan, number: usize) -> CardDescription {
     card.memory.size = CARD_MEMORY;
     let ni = &mut card.ni;
     ni.node_id = u32::try_from(number + 1).unwrap_or(u32::MAX);
-    ni.packet_size = cards.packet_size;
+    ni.packet_size = plan.packet_size(number);
     ni.mask_bits = cards.mask_bits;
     ni.registry_entries = cards.registry_entries;
     ni.escape_slots = cards.escape_slots;
@@ -119,6 +119,7 @@ pub(crate) fn options(plan: &Plan, number: usize, incarnation: u32) -> EndpointO
     let cards = &plan.cards;
     let mut options = EndpointOptions::default();
     options.incarnation = Some(incarnation);
+    options.first_transfer = cards.first_transfer;
     options.event_entries = cards.event_entries;
     options.ops = cards.ops;
     options.transfers = cards.transfers;
@@ -156,6 +157,14 @@ pub(crate) fn open_card(plan: &Plan, network: &SimNetwork, number: usize) -> Res
         })),
     };
     card.map_err(|error| failed("card", error))
+}
+
+/// Returns the incarnation that follows `incarnation` at restart number `life` of node `number`.
+pub(crate) fn next_incarnation(plan: &Plan, number: usize, incarnation: u32, life: u32) -> u32 {
+    // Numbers that no earlier restart has used; 0 is no incarnation.
+    let back = incarnation.wrapping_sub(0x1000);
+    let next = incarnation.wrapping_add(1 + life % 3);
+    if plan.clock_back == Some(number) { back } else { next }.max(1)
 }
 
 fn failed(what: &str, error: impl std::fmt::Display) -> Violation {
@@ -253,8 +262,7 @@ impl Node {
             self.blank(plan, network);
         }
         self.life += 1;
-        // 0 is no incarnation.
-        self.incarnation = self.incarnation.wrapping_add(1 + self.life % 3).max(1);
+        self.incarnation = next_incarnation(plan, self.number, self.incarnation, self.life);
         self.open(plan, network)
     }
 

@@ -225,6 +225,10 @@ pub struct Plan {
     pub heal: Nanos,
     /// Node that has the first scheme alone.
     pub limited: Option<usize>,
+    /// Node whose card has another packet size.
+    pub other_packet_size: Option<usize>,
+    /// Node whose incarnations go back at its restarts.
+    pub clock_back: Option<usize>,
     /// Difference of the rates of the hosts' clocks from that of the network in thousandths.
     pub clock_spread: u64,
 }
@@ -257,6 +261,26 @@ impl Plan {
         count as u64
     }
 
+    /// Payload bytes of a packet of node `number`.
+    #[must_use]
+    pub fn packet_size(&self, number: usize) -> u32 {
+        let size = self.cards.packet_size;
+        if self.other_packet_size != Some(number) {
+            size
+        } else if size > 512 {
+            size / 2
+        } else {
+            size * 2
+        }
+    }
+
+    /// Whether two nodes may refuse each other's transfers: their packet sizes differ, or one of them has had a later incarnation.
+    #[must_use]
+    pub fn is_odd_pair(&self, one: usize, other: usize) -> bool {
+        let has_one = |node: Option<usize>| one != other && (node == Some(one) || node == Some(other));
+        has_one(self.other_packet_size) || has_one(self.clock_back)
+    }
+
     /// Maximum time of a frame between two nodes of this plan, in the queues included.
     #[must_use]
     pub fn longest_way(&self) -> Nanos {
@@ -284,7 +308,8 @@ impl Plan {
             Work::Messages(messages) => messages.calls.iter().map(|call| call.item.length()).collect(),
         };
         // Requests, records, doorbells.
-        let packets = |length: u64| length / u64::from(self.cards.packet_size) + 8;
+        let size = (0..self.nodes).map(|node| self.packet_size(node)).min().unwrap_or(1);
+        let packets = |length: u64| length / u64::from(size) + 8;
         let packets: u64 = lengths.into_iter().map(packets).sum();
         self.round_trip() * u32::try_from(packets).unwrap_or(u32::MAX)
     }

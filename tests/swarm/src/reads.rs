@@ -80,6 +80,7 @@ impl Reads {
             has_deadline: true,
             is_wrong: false,
             is_unsupported: false,
+            is_odd: false,
             is_probe: false,
         });
         Ok(true)

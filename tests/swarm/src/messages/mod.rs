@@ -21,7 +21,7 @@ use crate::choices::{Choices, Trace, mix};
 use crate::coverage::Coverage;
 use crate::fabric::Wires;
 use crate::model::{Checked, Outcome, Violation, check};
-use crate::node::description;
+use crate::node::{description, next_incarnation};
 use crate::plan::{Fault, Plan, Work};
 use crate::schedule::{Change, Outages, Stage, perform};
 use model::Request;
@@ -215,8 +215,7 @@ impl World<'_> {
             check(self.network.replug(number), || "no such card".to_owned())?;
         }
         node.life += 1;
-        // 0 is no incarnation.
-        node.incarnation = node.incarnation.wrapping_add(1 + node.life % 3).max(1);
+        node.incarnation = next_incarnation(self.plan, number, node.incarnation, node.life);
         node.process = Some(Process::start(self.plan, &self.network, (number, node.life), node.incarnation)?);
         Ok(())
     }

@@ -52,6 +52,8 @@ impl Plan {
             faults: Vec::new(),
             heal: Nanos::ZERO,
             limited: None,
+            other_packet_size: None,
+            clock_back: None,
             clock_spread: 0,
         };
         let busy = Nanos::from_micros(choices.of(&[20, 100, 500, 3000]));
@@ -77,7 +79,10 @@ impl Plan {
         self.cards.event_push = true;
         // Host memory is sent by the registry's scheme.
         self.cards.schemes = vec![Scheme::Registry];
-        let messages = Messages::choose(&mut choices, self.nodes, self.cards.packet_size, busy);
+        let mut messages = Messages::choose(&mut choices, self.nodes, self.cards.packet_size, busy);
+        if choices.one_in(5) {
+            self.restart_sender(&mut choices, &mut messages);
+        }
         self.work = Work::Messages(messages);
     }
 
@@ -234,6 +239,7 @@ fn cards(choices: &mut Choices) -> Cards {
         give_up: Duration::from_millis(give_up),
         packet_events: choices.one_in(4),
         incarnation: choices.of(&[1_u32, 1000, 0x7FFF_FFFE, 0xFFFF_FFFC]),
+        first_transfer: 0,
         open_windows: choices.index(4) + 1,
         poll: Nanos::new(choices.of(&[500, 2000, 10_000, 50_000])),
     }

@@ -7,6 +7,7 @@ use fpga_protocol::Nanos;
 
 use super::{Action, Aim, Fault, Notice, Outage, Plan, SOURCES, Send, TARGETS, Timed};
 use crate::choices::{Choices, mix};
+use crate::messages::plan::{Call, Messages};
 
 /// Kinds of packets of which most may be lost.
 const TARGETED: [PacketKind; 10] = [
@@ -38,11 +39,14 @@ impl Plan {
             4 => self.restart_often(&mut choices),
             5 => self.flood(&mut choices),
             6 => self.limit_schemes(&mut choices),
+            7 => self.other_packet_size = Some(choices.index(self.nodes)),
+            8 => self.set_clock_back(&mut choices),
             _ => {}
         }
         if choices.one_in(4) {
             self.clock_spread = choices.of(&[1, 10, 40]);
         }
+        self.cards.first_transfer = choices.of(&[0, 0, 0x7FFF_FFFC, 0xFFFF_FFFC, 0xFFFF_FFFF]);
     }
 
     /// Packets are in the network for almost their maximum lifetime, and nodes restart meanwhile: packets and answers of earlier incarnations meet
@@ -76,6 +80,30 @@ impl Plan {
         }
         self.actions.sort_by_key(|action| action.time);
         self.heal = end.saturating_add(Nanos::from_millis(choices.within(26..60)));
+    }
+
+    /// A node restarts, each time with an earlier incarnation.
+    fn set_clock_back(&mut self, choices: &mut Choices) {
+        self.restart_often(choices);
+        self.clock_back = self.faults.iter().find_map(|fault| match fault.item.fault {
+            Fault::Restart { node } => Some(node),
+            _ => None,
+        });
+    }
+
+    /// A process that sends restarts while its messages wait for receives, and sends again.
+    pub(super) fn restart_sender(&mut self, choices: &mut Choices, messages: &mut Messages) {
+        let last = messages.calls.last().map_or(Nanos::from_micros(100), |call| call.time);
+        let end = last.saturating_add(Nanos::from_millis(10));
+        self.add_restarts(choices, end);
+        for call in &mut messages.calls {
+            let is_receive = matches!(call.item, Call::Receive { .. });
+            if choices.one_in(if is_receive { 2 } else { 4 }) {
+                call.time = call.time.saturating_add(Nanos::new(choices.below(10_000_000)));
+            }
+        }
+        messages.calls.sort_by_key(|call| call.time);
+        self.heal = end.saturating_add(Nanos::new(choices.scale(24)));
     }
 
     /// Replaces the failures by short restarts of one node.

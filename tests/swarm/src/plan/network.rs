@@ -82,6 +82,8 @@ pub struct Cards {
     pub packet_events: bool,
     /// First incarnation.
     pub incarnation: u32,
+    /// Id of the first transfer to each node.
+    pub first_transfer: u32,
     /// Open windows of a node.
     pub open_windows: usize,
     /// Maximum time between two polls of a host.

@@ -60,7 +60,10 @@ impl World<'_> {
         while let Some(done) = open.end.next_read() {
             work += 1;
             self.trace.add(&[4, self.network.now().get(), u64::from(done.result.is_ok())]);
-            let excuse = self.outages.trouble(self.plan, (number, number), Nanos::ZERO, self.network.now());
+            let mut excuse =
+                self.outages.trouble(self.plan, (number, number), Nanos::ZERO, self.network.now());
+            // The owner or the reader may refuse what the other one sends.
+            excuse.is_restarted |= self.plan.other_packet_size.or(self.plan.clock_back).is_some();
             self.reads.completed(
                 &self.network,
                 number,
