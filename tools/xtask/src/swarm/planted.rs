@@ -36,10 +36,11 @@ const REGISTRY: &str = "firmware-bindings/protocol/src/receiver/registry.rs";
 const SWEEP: &str = "firmware-bindings/protocol/src/receiver/sweep.rs";
 const TOMBSTONE: &str = "firmware-bindings/protocol/src/receiver/tombstone.rs";
 const SENDER: &str = "firmware-bindings/protocol/src/sender/mod.rs";
+const ISSUE: &str = "firmware-bindings/protocol/src/sender/issue.rs";
 const GIVE_UP: &str = "firmware-bindings/protocol/src/sender/give_up.rs";
 const MESSAGES_IN: &str = "firmware-bindings/protocol/src/scheme/messages/receiving.rs";
 const MESSAGES_OUT: &str = "firmware-bindings/protocol/src/scheme/messages/sending/finish.rs";
-const SELECTIVE: &str = "firmware-bindings/protocol/src/scheme/selective.rs";
+const INCARNATIONS: &str = "firmware-bindings/protocol/src/incarnations.rs";
 const REQUESTER: &str = "driver/rdma/src/read/requester.rs";
 const RESPONDER: &str = "driver/rdma/src/read/responder.rs";
 const REGION: &str = "driver/rdma/src/region.rs";
@@ -106,12 +107,7 @@ const FAULTS: [Fault; 38] = [
     ),
     fault("packets of abandoned transfers stay in flight", GIVE_UP, "record.in_flight -= released", "()"),
     fault("packets are not sent again after a timeout", GIVE_UP, "self.ops.resend(op.number, true)", "()"),
-    fault(
-        "answers to former incarnations count",
-        SENDER,
-        "answer.incarnation == self.incarnation && transfer.command.node == answer.node",
-        "transfer.command.node == answer.node",
-    ),
+    fault("transfers to a node have one number", ISSUE, "record.next_id = record.next_id.next()", "()"),
     fault(
         "transfers complete with packets in flight",
         SENDER,
@@ -127,7 +123,12 @@ const FAULTS: [Fault; 38] = [
     fault("contexts of ended messages stay in use", MESSAGES_IN, "self.free.push(slot)", "()"),
     fault("every message raises a notification", MESSAGES_IN, "left == 0 && notifies", "notifies"),
     fault("silent contexts are never abandoned", MESSAGES_IN, "due > now", "true"),
-    fault("messages of former incarnations stay", MESSAGES_OUT, "known != incarnation", "false"),
+    fault(
+        "messages of another packet size are accepted",
+        MESSAGES_IN,
+        "packet_size_log2 != self.config.packet_size_log2",
+        "false",
+    ),
     fault(
         "transfers complete with their first message",
         MESSAGES_OUT,
@@ -140,7 +141,12 @@ const FAULTS: [Fault; 38] = [
         "self.idle.push_back(&mut self.links, slot)",
         "()",
     ),
-    fault("the first sample of a path delays the probe", SELECTIVE, "self.probe.min(guess)", "self.probe"),
+    fault(
+        "earlier incarnations replace later ones",
+        INCARNATIONS,
+        "incarnation.is_earlier_than(known)",
+        "false",
+    ),
     fault("windows of reads stay open", REQUESTER, "self.close_window(&read.window)?", "()"),
     fault(
         "requests of ended reads are not withdrawn",
@@ -187,7 +193,12 @@ const FAULTS: [Fault; 38] = [
         "header.wants_done &= is_current",
         "()",
     ),
-    fault("doorbells of ended sessions wait", OUTGOING, "self.peers[id].session != Session::Open", "false"),
+    fault(
+        "kept messages of former sessions return credit",
+        MESSAGE,
+        "message.session != peer.ended",
+        "false",
+    ),
     fault("receives complete with their first part", LARGE, "operation.arrived >= operation.length", "true"),
     fault("landing slots are written before they are copied", OUTGOING, "*writable = false", "()"),
 ];
