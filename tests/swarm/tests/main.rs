@@ -38,3 +38,14 @@ fn world_6754d1_ends() {
         without: vec!["extras", "loss", "copies", "damage", "trims", "delay", "disorder", "slow"],
     });
 }
+/// An injected message that its receiver could not keep, for a receive with a shorter buffer: the whole message was written to staging memory
+/// with space for the shorter part, over the record behind it.
+#[test]
+fn world_24f632_ends() {
+    replay(&Reduction {
+        seed: 0x5540c98a00caee7f,
+        actions: Some(vec![14, 35, 8, 28, 24]),
+        faults: Some(vec![]),
+        without: vec!["loss", "copies", "damage", "trims", "delay", "disorder", "slow", "target", "clocks"],
+    });
+}

@@ -507,7 +507,9 @@ impl CardMessenger {
             }
             Local::Kept => {
                 let kept = self.operations.get(id).map(|operation| operation.kept.as_slice());
-                let part = usize::try_from(offset).ok().and_then(|start| kept?.get(start..));
+                // No more than the part: a receive with a shorter buffer takes less than was kept.
+                let bounds = usize::try_from(offset).ok().zip(usize::try_from(offset + length).ok());
+                let part = bounds.and_then(|(start, end)| kept?.get(start..end));
                 self.stage(slot.offset, part.unwrap_or_default());
                 true
             }
