@@ -8,7 +8,7 @@ use fpga_rdma::{NackReason, SendFailure, SendTicket};
 
 use crate::choices::{Trace, mix};
 use crate::coverage::Coverage;
-use crate::plan::Notice;
+use crate::plan::{Mismatch, Notice};
 
 /// Byte of memory that nobody has written.
 pub const UNTOUCHED: u8 = 0xC3;
@@ -98,8 +98,8 @@ pub struct Transfer {
     pub is_wrong: bool,
     /// Whether the receiver does not have its scheme.
     pub is_unsupported: bool,
-    /// Whether its receiver may refuse it: of another packet size, or of an earlier incarnation.
-    pub is_odd: bool,
+    /// Reason why it may fail between these nodes.
+    pub mismatch: Option<Mismatch>,
     /// Whether it must succeed in any case.
     pub is_probe: bool,
 }
@@ -113,6 +113,8 @@ pub struct Trouble {
     pub silence: u64,
     /// The network of the world is so bad that answers may be missing for the give-up time.
     pub is_harsh: bool,
+    /// The give-up time has passed, and the network has lost packets.
+    pub lacks_answers: bool,
 }
 
 /// Share of the give-up time, in thousandths, from which a silence excuses a failure.
@@ -140,21 +142,26 @@ impl Transfer {
         let is_allowed = match result {
             Ok(()) => !(self.is_wrong || self.is_unsupported) || self.length == 0,
             Err(SendFailure::Scheme { .. }) => self.is_unsupported,
-            // Answers of an earlier incarnation are ignored until a transfer is given up (docs/protocol/incarnations.md 6.3).
-            Err(
-                SendFailure::Superseded { .. }
-                | SendFailure::Refused { reason: NackReason::BadPacket, .. }
-                | SendFailure::Unanswered { .. },
-            ) if self.is_odd => true,
+            Err(SendFailure::Refused { reason: NackReason::BadPacket, .. }) => {
+                self.mismatch == Some(Mismatch::PacketSize)
+            }
+            Err(SendFailure::Superseded { .. }) => {
+                self.mismatch == Some(Mismatch::Sender) && self.lives.0 > 0 || trouble.is_restarted
+            }
             Err(SendFailure::Cancelled { .. }) => self.is_cancelled,
             Err(SendFailure::Deadline { .. }) => self.has_deadline,
             // The wrong key or range, or the key of an earlier incarnation.
             Err(SendFailure::Refused { reason: NackReason::Violation, .. }) => {
                 self.is_wrong || trouble.is_restarted
             }
-            Err(SendFailure::Unanswered { .. }) => excused || trouble.is_harsh,
+            // Answers of an earlier incarnation are ignored until a transfer is given up (docs/protocol/incarnations.md 6.3).
+            Err(SendFailure::Unanswered { .. }) => {
+                let is_ignored = self.mismatch == Some(Mismatch::Receiver) && self.lives.1 > 0;
+                excused || trouble.is_harsh || is_ignored
+            }
             Err(SendFailure::ReceiverNotReady { .. }) => excused || self.has_deadline || trouble.is_harsh,
-            Err(SendFailure::Forgotten { .. }) => excused || trouble.is_harsh,
+            // Tables may be full for longer than the give-up time: then it matters whether an answer was lost.
+            Err(SendFailure::Forgotten { .. }) => excused || trouble.is_harsh || trouble.lacks_answers,
             Err(_) => trouble.is_restarted,
         };
         check(is_allowed && (!self.is_probe || result == Ok(())), || {

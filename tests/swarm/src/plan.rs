@@ -200,6 +200,17 @@ impl Work {
     }
 }
 
+/// Reason why transfers from one node to another may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Their packet sizes differ.
+    PacketSize,
+    /// The sender may have had a later incarnation.
+    Sender,
+    /// The receiver may have had a later incarnation.
+    Receiver,
+}
+
 /// Plan of a world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -274,11 +285,19 @@ impl Plan {
         }
     }
 
-    /// Whether two nodes may refuse each other's transfers: their packet sizes differ, or one of them has had a later incarnation.
+    /// Returns the reason why transfers between two nodes may fail.
     #[must_use]
-    pub fn is_odd_pair(&self, one: usize, other: usize) -> bool {
-        let has_one = |node: Option<usize>| one != other && (node == Some(one) || node == Some(other));
-        has_one(self.other_packet_size) || has_one(self.clock_back)
+    pub fn mismatch(&self, from: usize, to: usize) -> Option<Mismatch> {
+        let is_one = |node: Option<usize>| node == Some(from) || node == Some(to);
+        if from == to {
+            None
+        } else if is_one(self.other_packet_size) {
+            Some(Mismatch::PacketSize)
+        } else if is_one(self.clock_back) {
+            Some(if self.clock_back == Some(from) { Mismatch::Sender } else { Mismatch::Receiver })
+        } else {
+            None
+        }
     }
 
     /// Maximum time of a frame between two nodes of this plan, in the queues included.

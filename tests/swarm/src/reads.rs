@@ -80,7 +80,7 @@ impl Reads {
             has_deadline: true,
             is_wrong: false,
             is_unsupported: false,
-            is_odd: false,
+            mismatch: None,
             is_probe: false,
         });
         Ok(true)

@@ -115,6 +115,8 @@ impl Outages {
             && conditions.target.is_none()
             && plan.longest_way().get().saturating_mul(100) < give_up;
         trouble.is_harsh = !is_calm;
+        trouble.lacks_answers = conditions.loss + conditions.damage + conditions.trims > 0
+            && now.saturating_sub(since).get() >= give_up;
         trouble
     }
 }

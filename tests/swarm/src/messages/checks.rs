@@ -32,13 +32,13 @@ impl World<'_> {
     /// Whether the session of two nodes may have ended since the start; without `peer`: that with any node.
     pub(super) fn is_excused(&self, node: usize, peer: Option<usize>) -> bool {
         let plan = self.plan;
-        let is_odd = match peer {
-            Some(peer) => plan.is_odd_pair(node, peer),
+        let is_mismatched = match peer {
+            Some(peer) => plan.mismatch(node, peer).is_some(),
             None => plan.other_packet_size.or(plan.clock_back).is_some(),
         };
         let peer = peer.unwrap_or(node);
         let trouble = self.outages.trouble(self.plan, (node, peer), Nanos::ZERO, self.network.now());
-        is_odd || trouble.is_restarted || trouble.silence >= EXCUSE || trouble.is_harsh
+        is_mismatched || trouble.is_restarted || trouble.silence >= EXCUSE || trouble.is_harsh
     }
 
     fn is_busy(&self) -> bool {

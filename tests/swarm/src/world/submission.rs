@@ -129,7 +129,7 @@ impl World<'_> {
             has_deadline: send.deadline.is_some(),
             is_wrong,
             is_unsupported,
-            is_odd: self.plan.is_odd_pair(send.from, send.to),
+            mismatch: self.plan.mismatch(send.from, send.to),
             is_probe: false,
         });
         Ok(true)
@@ -143,7 +143,7 @@ impl World<'_> {
                 let slot = (number - PROBE_DATA) / plan.nodes;
                 let to = (from + 1) % plan.nodes;
                 let is_limited = plan.limited.is_some_and(|limited| limited == from || limited == to);
-                if is_limited && *scheme != plan.cards.schemes[0] || plan.is_odd_pair(from, to) {
+                if is_limited && *scheme != plan.cards.schemes[0] || plan.mismatch(from, to).is_some() {
                     number += 1;
                     continue;
                 }
