@@ -2,6 +2,7 @@
 
 use crate::address::PeerId;
 use crate::buffers::{BufferId, Buffers};
+use crate::completion::Failure;
 use crate::request::{HostRanges, ReceiveRequest, TagPattern, Token};
 use crate::unexpected::{EntryId, Unexpected, UnexpectedQueue};
 use crate::wire::{Header, Kind};
@@ -23,6 +24,16 @@ pub(crate) struct Posted {
     pub(crate) buffer: Option<BufferId>,
 }
 
+/// Message that a request has claimed.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    /// Context of the request.
+    context: u64,
+    pub(crate) message: Unexpected,
+    /// Failure of its sender: its data will not arrive.
+    pub(crate) failure: Option<Failure>,
+}
+
 /// Message that a receive matched when it was posted.
 #[derive(Debug)]
 pub(crate) struct PostMatch {
@@ -37,8 +48,8 @@ pub(crate) struct PostMatch {
 pub(crate) struct Matching {
     posted: [VecDeque<Posted>; 2],
     unexpected: [UnexpectedQueue; 2],
-    /// Messages that requests have claimed, by the contexts of these.
-    claimed: Vec<(u64, Unexpected)>,
+    /// Messages that requests have claimed.
+    claimed: Vec<Claimed>,
     /// Buffers of earlier messages, for reuse.
     spare: Vec<Vec<u8>>,
     /// Buffers for several messages.
@@ -130,16 +141,16 @@ impl Matching {
     /// Claims the first message that a receive would match, under the context of the request.
     pub(crate) fn claim(&mut self, request: &ReceiveRequest) {
         if let Some(message) = self.take(request) {
-            self.claimed.push((request.token.context, message));
+            self.claimed.push(Claimed { context: request.token.context, message, failure: None });
         }
     }
 
     /// Removes the message that was claimed with `context`.
-    pub(crate) fn take_claimed(&mut self, is_tagged: bool, context: u64) -> Option<Unexpected> {
+    pub(crate) fn take_claimed(&mut self, is_tagged: bool, context: u64) -> Option<Claimed> {
         let is_claimed =
-            |(claim, message): &(u64, Unexpected)| *claim == context && message.header.is_tagged == is_tagged;
+            |claimed: &Claimed| claimed.context == context && claimed.message.header.is_tagged == is_tagged;
         let index = self.claimed.iter().position(is_claimed)?;
-        Some(self.claimed.remove(index).1)
+        Some(self.claimed.remove(index))
     }
 
     /// Removes the oldest receive with `context`.
@@ -151,8 +162,8 @@ impl Matching {
     }
 
     /// Removes the receives that accept only messages of `peer`, or all receives, and returns them. Removes the large messages of `peer`, or of
-    /// all peers, as well: their data will not arrive.
-    pub(crate) fn fail(&mut self, peer: Option<PeerId>) -> Vec<Posted> {
+    /// all peers, as well: their data will not arrive. Those that were claimed stay, to report the failure.
+    pub(crate) fn fail(&mut self, peer: Option<PeerId>, failure: &Failure) -> Vec<Posted> {
         let mut failed = Vec::new();
         for queue in &mut self.posted {
             queue.retain(|posted| {
@@ -167,8 +178,12 @@ impl Matching {
         for queue in &mut self.unexpected {
             queue.remove_all(peer, is_large);
         }
-        self.claimed
-            .retain(|(_, message)| !(is_large(message) && peer.is_none_or(|peer| message.peer == peer)));
+        for claimed in &mut self.claimed {
+            let hit = peer.is_none_or(|peer| claimed.message.peer == peer);
+            if hit && is_large(&claimed.message) && claimed.failure.is_none() {
+                claimed.failure = Some(failure.clone());
+            }
+        }
         failed
     }
 
@@ -179,7 +194,7 @@ impl Matching {
 
     /// Returns the number of messages that match no receive, and the bytes of their kept data.
     pub(crate) fn unexpected(&self) -> (usize, u64) {
-        let claimed = self.claimed.iter().map(|(_, message)| message);
+        let claimed = self.claimed.iter().map(|claimed| &claimed.message);
         let all = self.unexpected.iter().flat_map(UnexpectedQueue::iter).chain(claimed);
         all.fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.data.len() as u64))
     }
@@ -259,7 +274,7 @@ mod tests {
         // The first one is claimed: the second one matches.
         let found = matching.post(&mut request).unwrap().message;
         assert_eq!(found.data, [2]);
-        assert_eq!(matching.take_claimed(true, 44).unwrap().data, [1]);
+        assert_eq!(matching.take_claimed(true, 44).unwrap().message.data, [1]);
         assert!(matching.post(&mut request).is_none());
         assert_eq!(matching.cancel(1).map(|posted| posted.request.token.context), Some(1));
         assert!(matching.cancel(1).is_none());

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::Duration;
 
-use fpga_messages::{CompleteWhen, Failure, LinkChoice, MessengerOptions, PostError, SendRequest};
+use fpga_messages::{CompleteWhen, Failure, LinkChoice, MessengerOptions, Peek, PostError, SendRequest};
 
 use crate::bed::{Bed, End, options, receive, send};
 
@@ -151,6 +151,33 @@ fn peer_that_closes_leaves_messages() {
             }
         }
     }
+}
+
+/// A message that was claimed before its sender has closed is received; of a large one whose data will not arrive, the failure is reported.
+#[test]
+fn peer_that_closes_leaves_claimed_messages() {
+    let mut bed = Bed::new(2, &options(LinkChoice::Auto));
+    bed.0[1].poke(0, b"last words");
+    bed.0[1].messenger.send(&send(0, 0, 10, Some(3), 1)).unwrap();
+    bed.0[1].messenger.send(&send(0, 0, 100_000, Some(4), 2)).unwrap();
+    let request = |tag| receive(Some(1), 0, 100, Some(tag), tag);
+    for tag in [3, 4] {
+        loop {
+            bed.0[0].messenger.peek(&request(tag), Peek::Claim).unwrap();
+            if bed.wait(0, tag).result.is_ok() {
+                break;
+            }
+        }
+    }
+    bed.0[0].messenger.receive(&receive(Some(1), 100, 10, Some(5), 5)).unwrap();
+    drop(bed.0.pop());
+    assert!(has_closed(bed.wait(0, 5).result));
+    for tag in [3, 4] {
+        bed.0[0].messenger.receive_claimed(&request(tag), false).unwrap();
+    }
+    assert_eq!((bed.wait(0, 3).result, bed.0[0].peek(0, 10)), (Ok(()), b"last words".to_vec()));
+    assert!(has_closed(bed.wait(0, 4).result));
+    assert_eq!(bed.0[0].messenger.unexpected(), (0, 0));
 }
 
 /// Environment variable with the address of the test that starts the child process.

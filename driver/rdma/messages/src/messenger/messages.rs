@@ -4,7 +4,7 @@ use super::{CardMessenger, PostError};
 use crate::address::PeerId;
 use crate::completion::{Completion, CompletionKind, Failure};
 use crate::layout::{Doorbell, MAX_EAGER, MAX_OPERATIONS, PortNumber};
-use crate::matching::{Matched, Posted};
+use crate::matching::{Claimed, Matched, Posted};
 use crate::operation::{Local, Operation, Role};
 use crate::peer::{Payload, QueuedRecord, eager_units};
 use crate::request::{CompleteWhen, Peek, ReceiveRequest, SendRequest};
@@ -131,10 +131,17 @@ impl CardMessenger {
         request: &ReceiveRequest,
         discard: bool,
     ) -> Result<(), PostError> {
-        self.check_receive(port, request)?;
+        // Whether the sender has failed since does not matter.
+        if let Some(failure) = &self.failed {
+            return Err(failure.clone().into());
+        }
         let claimed = self.ports[port].matching.take_claimed(request.tag.is_some(), request.token.context);
-        let message =
+        let Claimed { message, failure, .. } =
             claimed.ok_or(PostError::Invalid { text: "no message was claimed with this context" })?;
+        if let Some(failure) = failure.filter(|_| !discard) {
+            self.fail_receive(port, request, &failure);
+            return Ok(());
+        }
         if discard {
             let (tag, is_tagged) = (message.header.tag, message.header.is_tagged);
             self.discard(message);

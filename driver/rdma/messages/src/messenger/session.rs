@@ -301,7 +301,7 @@ impl CardMessenger {
         }
         self.fail_postponed(Some(id), failure);
         let port = self.peers[id].port;
-        for posted in self.ports[port].matching.fail(Some(id)) {
+        for posted in self.ports[port].matching.fail(Some(id), failure) {
             self.fail_posted(port, &posted, failure);
         }
     }
@@ -319,7 +319,7 @@ impl CardMessenger {
         }
         self.fail_postponed(None, &failure);
         for port in self.ports.numbers() {
-            for posted in self.ports[port].matching.fail(None) {
+            for posted in self.ports[port].matching.fail(None, &failure) {
                 self.fail_posted(port, &posted, &failure);
             }
         }
