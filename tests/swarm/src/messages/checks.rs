@@ -4,7 +4,7 @@ use fpga_protocol::Nanos;
 
 use super::matching::check_order;
 use super::model::{ENDED, check_buffer};
-use super::plan::{COUNTERS, Call, End};
+use super::plan::{COUNTERS, Call, End, Get};
 use super::process::WRITABLE;
 use super::{World, end_limit};
 use crate::model::{Checked, Outcome, UNTOUCHED, Violation, check};
@@ -117,6 +117,7 @@ impl World<'_> {
                     tag: Some((number as u64, 0)),
                     length,
                     cancel: None,
+                    get: Get::One,
                 };
                 let send = Call::Send { from, to, tag, length, end };
                 for call in [receive, send] {

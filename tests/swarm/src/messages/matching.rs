@@ -20,9 +20,9 @@ pub(crate) fn check_order(requests: &[Request], is_calm: impl Fn(usize, usize) -
     let pairs: Vec<Pair<'_>> = requests
         .iter()
         .enumerate()
-        .filter_map(|(index, receive)| {
-            let message = receive.partner.filter(|_| receive.is_receive())?;
-            Some(Pair { message: (message, &requests[message]), receive: (index, receive) })
+        .filter_map(|(index, message)| {
+            let receive = message.partner.filter(|_| !message.is_receive())?;
+            Some(Pair { message: (index, message), receive: (receive, &requests[receive]) })
         })
         .collect();
     for pair in &pairs {

@@ -67,6 +67,8 @@ struct World<'a> {
     /// Positions of the calls that wait for space.
     waiting: Vec<usize>,
     cancels: Vec<(Nanos, usize)>,
+    /// Requests that have claimed a message, and the times at which they take it.
+    claims: Vec<(Nanos, usize)>,
     /// Values that additions have fetched: owner, its incarnation, counter, value.
     fetched: BTreeSet<(usize, u32, u64, u64)>,
     outages: Outages,
@@ -113,6 +115,7 @@ pub fn run(plan: &Plan) -> Result<Outcome, Violation> {
         requests: Vec::new(),
         waiting: Vec::new(),
         cancels: Vec::new(),
+        claims: Vec::new(),
         fetched: BTreeSet::new(),
         outages: Outages::default(),
         polls: Choices::new(mix(plan.seed ^ 0x9012)),
@@ -181,6 +184,7 @@ impl Stage for World<'_> {
             }
         }
         self.submit_waiting()?;
+        self.take_claimed()?;
         self.cancel_due();
         Ok(())
     }
@@ -245,8 +249,8 @@ impl World<'_> {
     }
 }
 
-/// Name of a failure.
-fn kind_of(failure: &fpga_messages::Failure) -> String {
-    let text = format!("{failure:?}");
+/// Name of a failure, or of another variant.
+fn kind_of(variant: &dyn std::fmt::Debug) -> String {
+    let text = format!("{variant:?}");
     text.split([' ', '(']).next().unwrap_or_default().to_owned()
 }

@@ -3,7 +3,7 @@
 use fpga_messages::{Completion, CompletionKind, Failure};
 use fpga_protocol::Nanos;
 
-use super::plan::{Call, End};
+use super::plan::{Call, End, Get};
 use crate::model::{Checked, Trouble, UNTOUCHED, check, data_byte};
 
 /// Byte of memory whose request has ended.
@@ -34,6 +34,8 @@ pub(crate) struct Request {
     pub(crate) reports: u32,
     /// Content of the owner's memory when its key was changed.
     pub(crate) frozen: Option<Vec<u8>>,
+    /// Used parts of a buffer for several messages: offset and length.
+    pub(crate) parts: Vec<(u64, u64)>,
 }
 
 impl Request {
@@ -55,6 +57,11 @@ impl Request {
 
     pub(crate) const fn is_receive(&self) -> bool {
         matches!(self.call, Call::Receive { .. })
+    }
+
+    /// How a receive gets a message.
+    pub(crate) const fn get(&self) -> Get {
+        if let Call::Receive { get, .. } = self.call { get } else { Get::One }
     }
 
     const fn kind(&self) -> CompletionKind {
@@ -98,6 +105,9 @@ impl Request {
             Ok(()) => !self.is_wrong() || self.call.length() == 0,
             Err(Failure::Truncated) => self.is_receive(),
             Err(Failure::Cancelled) => self.is_cancelled,
+            Err(Failure::NoMessage) => {
+                self.partner.is_none() && !matches!(self.get(), Get::One | Get::Several(_))
+            }
             Err(Failure::KeyRefused { .. }) => {
                 self.is_wrong() || self.is_renewed || trouble.is_restarted && self.key != 0
             }

@@ -24,6 +24,23 @@ pub enum End {
     Matched,
 }
 
+/// How an application gets a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Get {
+    /// With a buffer for one message.
+    One,
+    /// With a buffer that takes messages until fewer bytes than this are free.
+    Several(u64),
+    /// Claims one that has arrived, and takes it after a time.
+    Claim(Nanos),
+    /// The same, and drops it.
+    ClaimAndDrop(Nanos),
+    /// Looks for one that has arrived.
+    Look,
+    /// Drops one that has arrived.
+    Drop,
+}
+
 /// A request of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
@@ -52,6 +69,8 @@ pub enum Call {
         length: u64,
         /// Time after which it is cancelled.
         cancel: Option<Nanos>,
+        /// How it gets a message.
+        get: Get,
     },
     /// Write to the memory of another node.
     Write {
@@ -184,6 +203,7 @@ impl Messages {
                     tag: tag.map(|tag| (tag, choices.of(&[0, 0, 1, u64::MAX]))),
                     length: if choices.one_in(6) { length } else { longest },
                     cancel: choices.one_in(8).then(|| Nanos::new(choices.scale(21))),
+                    get: Get::One,
                 },
                 11 | 12 => {
                     let offset = written[to];
@@ -210,5 +230,25 @@ impl Messages {
         calls.sort_by_key(|call| call.time);
         let unexpected = choices.of(&[0, 256, 4096, 65_536, 16 << 20]);
         Self { calls, unexpected, reports_access: choices.one_in(4) }
+    }
+
+    /// Changes how some of the messages are received.
+    pub fn choose_gets(&mut self, choices: &mut Choices) {
+        for call in &mut self.calls {
+            let Call::Receive { tag, length, cancel, get, .. } = &mut call.item else { continue };
+            *get = match choices.below(10) {
+                0 | 1 if tag.is_none() => Get::Several(choices.of(&[1, 64, 4096, (*length / 2).max(1)])),
+                2 => Get::Claim(Nanos::new(choices.scale(22))),
+                3 => Get::ClaimAndDrop(Nanos::new(choices.scale(22))),
+                4 => Get::Look,
+                5 => Get::Drop,
+                _ => Get::One,
+            };
+            match get {
+                Get::One => {}
+                Get::Several(least) => *length = (*length).max(*least),
+                _ => *cancel = None,
+            }
+        }
     }
 }

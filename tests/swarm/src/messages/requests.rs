@@ -1,13 +1,13 @@
 //! Submission and cancellation of requests.
 
 use fpga_messages::{
-    AccessRequest, AtomicRequest, CompleteWhen, HostRange, HostRanges, PeerId, PostError, ReceiveRequest,
-    RemoteRange, SendRequest, TagPattern, Token,
+    AccessRequest, AtomicRequest, CompleteWhen, HostRange, HostRanges, Peek, PeerId, PostError,
+    ReceiveRequest, RemoteRange, SendRequest, TagPattern, Token,
 };
 
 use super::World;
 use super::model::{ENDED, Request};
-use super::plan::{Call, End};
+use super::plan::{Call, End, Get};
 use super::process::{ADD, longest};
 use crate::model::{Checked, UNTOUCHED, Violation, data};
 
@@ -20,6 +20,17 @@ fn ranges(address: u64, length: u64) -> HostRanges {
     let parts = [(address, first), (address + first, length - first)];
     let parts = parts.into_iter().filter(|(_, length)| *length > 0);
     HostRanges::new(parts.map(|(address, length)| HostRange { address, length })).unwrap_or_default()
+}
+
+/// Request of a [`Call::Receive`].
+fn receive_request(call: &Call, address: u64, token: Token) -> ReceiveRequest {
+    let Call::Receive { from, tag, length, get, .. } = *call else { unreachable!("no receive: {call:?}") };
+    let (multi, data) = match get {
+        Get::Several(least) => (Some(least), HostRanges::one(address, length).unwrap_or_default()),
+        _ => (None, ranges(address, length)),
+    };
+    let tag = tag.map(|(tag, ignore)| TagPattern { tag, ignore });
+    ReceiveRequest { from: from.map(peer), tag, data, multi, token }
 }
 
 fn peer(node: usize) -> PeerId {
@@ -106,13 +117,21 @@ impl World<'_> {
                     token,
                 })
             }
-            Call::Receive { from, tag, .. } => messenger.receive(&ReceiveRequest {
-                from: from.map(peer),
-                tag: tag.map(|(tag, ignore)| TagPattern { tag, ignore }),
-                data: data_range,
-                multi: None,
-                token,
-            }),
+            Call::Receive { get, .. } => {
+                let mut request = receive_request(call, address, token);
+                match get {
+                    Get::One | Get::Several(_) => messenger.receive(&request),
+                    Get::Look | Get::Drop | Get::Claim(_) | Get::ClaimAndDrop(_) => {
+                        request.data = HostRanges::default();
+                        let what = match get {
+                            Get::Look => Peek::Look,
+                            Get::Drop => Peek::Discard,
+                            _ => Peek::Claim,
+                        };
+                        messenger.peek(&request, what)
+                    }
+                }
+            }
             Call::Write { to, offset, is_immediate, is_wrong, .. } => messenger.write(&AccessRequest {
                 peer: peer(*to),
                 data: data_range,
@@ -183,6 +202,7 @@ impl World<'_> {
             is_probe,
             reports: 0,
             frozen: None,
+            parts: Vec::new(),
         });
         Ok(true)
     }
@@ -201,6 +221,29 @@ impl World<'_> {
             if let Call::Write { offset, length, .. } = request.call {
                 request.frozen = Some(process.memory.read(super::process::WRITABLE + offset, length));
             }
+        }
+        Ok(())
+    }
+
+    /// Takes or drops claimed messages whose time has come.
+    pub(super) fn take_claimed(&mut self) -> Checked {
+        let now = self.network.now();
+        for position in (0..self.claims.len()).rev() {
+            let (time, index) = self.claims[position];
+            let request = &self.requests[index];
+            let node = &mut self.nodes[request.call.node()];
+            if time > now || node.pauses > 0 {
+                continue;
+            }
+            self.claims.swap_remove(position);
+            let Some(process) = node.process.as_mut().filter(|_| node.life == request.lives.0) else {
+                continue;
+            };
+            let token = Token { context: index as u64, user: request.number as u64 };
+            let posted = receive_request(&request.call, request.address, token);
+            let Call::Receive { get, .. } = request.call else { continue };
+            let taken = process.messenger.receive_claimed(&posted, matches!(get, Get::ClaimAndDrop(_)));
+            taken.map_err(|error| Violation(format!("claimed message: {error}: {request:?}")))?;
         }
         Ok(())
     }
@@ -236,7 +279,7 @@ impl World<'_> {
                 if is_waiting || !self.nodes[node].is_running() {
                     continue;
                 }
-                let call = Call::Receive { node, from: None, tag, length, cancel: None };
+                let call = Call::Receive { node, from: None, tag, length, cancel: None, get: Get::One };
                 if self.submit(EVERYTHING, &call, false)? {
                     self.nodes[node].everything[index] = Some(self.requests.len() - 1);
                 }

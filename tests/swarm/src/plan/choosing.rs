@@ -83,6 +83,10 @@ impl Plan {
         if choices.one_in(5) {
             self.restart_sender(&mut choices, &mut messages);
         }
+        let mut gets = Choices::new(mix(self.seed ^ 0x0047_4554));
+        if gets.one_in(3) {
+            messages.choose_gets(&mut gets);
+        }
         self.work = Work::Messages(messages);
     }
 

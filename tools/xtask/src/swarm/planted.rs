@@ -141,12 +141,7 @@ const FAULTS: [Fault; 38] = [
         "self.idle.push_back(&mut self.links, slot)",
         "()",
     ),
-    fault(
-        "earlier incarnations replace later ones",
-        INCARNATIONS,
-        "incarnation.is_earlier_than(known)",
-        "false",
-    ),
+    fault("incarnations are not recorded", INCARNATIONS, "*slot = Some(fresh)", "()"),
     fault("windows of reads stay open", REQUESTER, "self.close_window(&read.window)?", "()"),
     fault(
         "requests of ended reads are not withdrawn",
@@ -193,12 +188,7 @@ const FAULTS: [Fault; 38] = [
         "header.wants_done &= is_current",
         "()",
     ),
-    fault(
-        "kept messages of former sessions return credit",
-        MESSAGE,
-        "message.session != peer.ended",
-        "false",
-    ),
+    fault("credit of messages is returned more than once", PEER, "self.eager_freed -= returned", "()"),
     fault("receives complete with their first part", LARGE, "operation.arrived >= operation.length", "true"),
     fault("landing slots are written before they are copied", OUTGOING, "*writable = false", "()"),
 ];
