@@ -3,6 +3,7 @@
 //! Every transfer has a range of its own at its receiver. Once a transfer is known to be complete, its bytes are compared and replaced by
 //! others (the marks of the application that has consumed them), which must stay: a byte that is written twice overwrites a mark.
 
+use fpga_firmware::generated::Scheme;
 use fpga_protocol::Nanos;
 use fpga_rdma::{NackReason, SendFailure, SendTicket};
 
@@ -90,6 +91,10 @@ pub struct Transfer {
     pub notified: u32,
     /// Its memory.
     pub memory: Memory,
+    /// Content of its memory when a transfer of a later incarnation of its sender was complete.
+    pub frozen: Option<Vec<u8>>,
+    /// Scheme.
+    pub scheme: Scheme,
     /// Whether the application has cancelled it.
     pub is_cancelled: bool,
     /// Whether it has a deadline.
@@ -182,6 +187,9 @@ impl Transfer {
             };
             check(is_allowed, || format!("byte {offset} is {byte:#x} at the end, data {data:#x}: {self:?}"))?;
         }
+        let is_late =
+            self.memory == Memory::Open && self.frozen.as_ref().is_some_and(|frozen| frozen != found);
+        check(!is_late, || format!("written after transfers of a later incarnation: {self:?}"))?;
         Ok(())
     }
 }

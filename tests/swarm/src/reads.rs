@@ -76,6 +76,8 @@ impl Reads {
             result: None,
             notified: 0,
             memory: Memory::Open,
+            frozen: None,
+            scheme: read.scheme,
             is_cancelled: false,
             has_deadline: true,
             is_wrong: false,

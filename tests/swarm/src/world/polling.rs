@@ -36,6 +36,9 @@ impl World<'_> {
                 &done,
                 &mut self.coverage,
             )?;
+            if done.result.is_ok() {
+                freeze(self.plan, &self.network, &mut self.transfers, index, &mut self.coverage);
+            }
         }
         while let Some(notice) = open.end.next_notification() {
             work += 1;
@@ -82,6 +85,33 @@ impl World<'_> {
         };
         node.next_poll = self.network.now().saturating_add(Nanos::new(1 + self.polls.below(longest.get())));
         Ok(())
+    }
+}
+
+/// Records the memory of transfers of earlier incarnations of the sender: a receiver that has accepted a later one writes nothing of them
+/// (docs/protocol/incarnations.md).
+fn freeze(
+    plan: &Plan,
+    network: &SimNetwork,
+    transfers: &mut [Transfer],
+    index: usize,
+    coverage: &mut Coverage,
+) {
+    let (former, [later, ..]) = transfers.split_at_mut(index) else { return };
+    // A transfer without data begins no operation.
+    if plan.clock_back == Some(later.from) || later.length == 0 {
+        return;
+    }
+    for earlier in former {
+        let is_open = earlier.memory == Memory::Open && earlier.frozen.is_none();
+        let is_former = (earlier.from, earlier.to, earlier.scheme) == (later.from, later.to, later.scheme);
+        if is_open && is_former && earlier.lives.0 < later.lives.0 {
+            let mut bytes = vec![0; usize::try_from(earlier.length).unwrap_or(0)];
+            let address = CardAddr::new(earlier.address);
+            network.with_card(later.to, |card| card.peek(address, &mut bytes));
+            earlier.frozen = Some(bytes);
+            coverage.count("former transfers frozen", 1);
+        }
     }
 }
 

@@ -125,6 +125,8 @@ impl World<'_> {
             } else {
                 Memory::Open
             },
+            frozen: None,
+            scheme: send.scheme,
             is_cancelled: false,
             has_deadline: send.deadline.is_some(),
             is_wrong,
