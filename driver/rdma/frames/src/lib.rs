@@ -10,7 +10,7 @@
 //! | [`Publisher`], [`Frame`] | take, fill, publish |
 //! | [`Subscriber`], [`ReceivedFrame`], [`Event`] | join, read, leave |
 //! | [`SlotPool`], [`Credits`], [`Arrivals`], [`GapDetector`] | owners of slots and frames: counters only, without I/O |
-//! | [`bootstrap`] | first contact of subscriber and publisher over TCP, once |
+//! | [`bootstrap`] | first contact of subscriber and publisher over TCP or a connection of the program, once |
 //! | [`blocks`] | blocks in card memory besides data |
 //! | [`error`] | internal, external and remote errors |
 //!
@@ -30,7 +30,7 @@ mod publisher;
 mod retries;
 mod subscriber;
 
-pub use bootstrap::BootstrapError;
+pub use bootstrap::{BootstrapError, JoinConnection};
 pub use credits::{Credits, InvalidCredit};
 pub use error::{
     InternalErrors, JoinError, LocalError, PublishError, PublisherError, RemoteError, SubscriberError,

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::wire::{Accepted, Hello, Join, Message, MessageError, Offer, Refusal};
-use super::{ConnectionError, MessageConnection};
+use super::{ConnectionError, JoinConnection, MessageConnection};
 
 /// Reason why joining failed.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,7 @@ pub(crate) struct BootstrapClient {
     line: MessageConnection,
     address: SocketAddr,
     hello: Hello,
-    until: Instant,
+    until: Duration,
     timeout: Duration,
 }
 
@@ -93,19 +93,40 @@ impl BootstrapClient {
         address: SocketAddr,
         hello: Hello,
         timeout: Duration,
-        now: Instant,
+        now: Duration,
     ) -> Result<Self, BootstrapError> {
         let connect = |source| BootstrapError::Connect { address, source };
         let socket = TcpStream::connect_timeout(&address, timeout.max(Duration::from_millis(1)));
-        let mut line = MessageConnection::new(socket.map_err(connect)?).map_err(connect)?;
+        let line = MessageConnection::of_socket(socket.map_err(connect)?).map_err(connect)?;
+        Ok(Self::over(line, address, hello, timeout, now))
+    }
+
+    /// Sends the hello over a connection of the program with the publisher, which errors name `address`.
+    pub(crate) fn begin_over(
+        connection: Box<dyn JoinConnection>,
+        address: SocketAddr,
+        hello: Hello,
+        timeout: Duration,
+        now: Duration,
+    ) -> Self {
+        Self::over(MessageConnection::new(connection), address, hello, timeout, now)
+    }
+
+    fn over(
+        mut line: MessageConnection,
+        address: SocketAddr,
+        hello: Hello,
+        timeout: Duration,
+        now: Duration,
+    ) -> Self {
         line.send(&Message::Hello(hello));
         // Immediately: a publisher with many callers rejects those that have sent nothing. An error appears at the next poll.
         let _ = line.flush();
-        Ok(Self { line, address, hello, until: now + timeout, timeout })
+        Self { line, address, hello, until: now.saturating_add(timeout), timeout }
     }
 
     /// Starts the same conversation again.
-    pub(crate) fn reconnect(&self, timeout: Duration, now: Instant) -> Result<Self, BootstrapError> {
+    pub(crate) fn reconnect(&self, timeout: Duration, now: Duration) -> Result<Self, BootstrapError> {
         Self::begin(self.address, self.hello, timeout, now)
     }
 
@@ -122,7 +143,7 @@ impl BootstrapClient {
         }
     }
 
-    pub(crate) fn poll(&mut self, now: Instant) -> Result<Step, BootstrapError> {
+    pub(crate) fn poll(&mut self, now: Duration) -> Result<Step, BootstrapError> {
         let flushed = self.line.flush();
         // Messages received before the connection failed are read first: a refusal is more informative than a broken pipe.
         match self.line.receive().map_err(|error| self.ended(error))? {

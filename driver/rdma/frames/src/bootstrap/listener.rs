@@ -5,16 +5,16 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::wire::{Accepted, Hello, Join, Message, MessageError, Offer, Reason, Refusal};
-use super::{ConnectionError, MessageConnection};
+use super::{ConnectionError, ConversationClock, JoinConnection, MessageConnection};
 use crate::blocks::VERSION;
 use crate::publisher::SubscriberId;
 
 /// Maximum number of connections accepted per poll, so that a flood of them does not delay frames.
 const ACCEPTS_PER_POLL: usize = 8;
-/// Time between two polls of the socket. A poll costs system calls, and joining is not urgent.
+/// Time between two polls of the connections. A poll costs system calls, and joining is not urgent.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Time that a connection has to send its first message, however many others arrive. On a busy machine some milliseconds pass between a
 /// connection and its first message. A flood is accepted more slowly by this time, and waits in the kernel's queue.
@@ -25,6 +25,8 @@ const OFFER_TIMEOUT_DIVISOR: u32 = 4;
 /// Maximum number of unread bytes of a client that are read and discarded before the connection is closed. With unread bytes the kernel
 /// would reset the connection and discard the reason that is in flight to the client.
 const DISCARDED: usize = 4096;
+/// Maximum number of connections of the program that wait to be accepted. Further ones are closed.
+const MAX_WAITING: usize = 128;
 /// Maximum number of rejections that are kept to be reported.
 const MAX_REJECTIONS: usize = 64;
 
@@ -75,24 +77,51 @@ enum Stage {
 struct Connection {
     line: MessageConnection,
     peer: SocketAddr,
-    since: Instant,
+    since: Duration,
     /// Time of the last message received.
-    heard: Instant,
-    until: Instant,
+    heard: Duration,
+    until: Duration,
     challenge: u64,
     stage: Stage,
     /// Reason of the refusal; its message is being sent.
     refused: Option<String>,
 }
 
-/// Port for joining subscribers.
+/// Source of connections.
+#[derive(Debug)]
+enum Source {
+    Socket(TcpListener),
+    /// Connections of the program that wait.
+    Program(VecDeque<(Box<dyn JoinConnection>, SocketAddr)>),
+}
+
+impl Source {
+    /// Returns a new connection and its peer, or the peer and the error of a connection that does not work.
+    fn accept(&mut self) -> Option<(SocketAddr, io::Result<MessageConnection>)> {
+        match self {
+            // An error here means that one connection has closed already, or that this process has no file descriptors left: the next poll
+            // tries again.
+            Self::Socket(socket) => {
+                let (socket, peer) = socket.accept().ok()?;
+                Some((peer, MessageConnection::of_socket(socket)))
+            }
+            Self::Program(waiting) => {
+                let (connection, peer) = waiting.pop_front()?;
+                Some((peer, Ok(MessageConnection::new(connection))))
+            }
+        }
+    }
+}
+
+/// Conversations with joining subscribers, over the connections of one source.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    socket: TcpListener,
+    source: Source,
+    clock: ConversationClock,
     connections: VecDeque<Connection>,
     most: usize,
     timeout: Duration,
-    last_poll: Option<Instant>,
+    last_poll: Option<Duration>,
     rejected: VecDeque<Rejected>,
     /// Challenges are a keyed hash of a counter; the key comes from the system's random numbers.
     challenges: RandomState,
@@ -103,21 +132,47 @@ impl Listener {
     pub(crate) fn bind(address: SocketAddr, most: usize, timeout: Duration) -> io::Result<Self> {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
-        let connections = VecDeque::with_capacity(most);
-        Ok(Self {
-            socket,
-            connections,
+        Ok(Self::of(Source::Socket(socket), ConversationClock::wall(), most, timeout))
+    }
+
+    /// Creates a listener for connections of the program.
+    pub(crate) fn of_program(most: usize, timeout: Duration) -> Self {
+        Self::of(Source::Program(VecDeque::new()), ConversationClock::Endpoint, most, timeout)
+    }
+
+    fn of(source: Source, clock: ConversationClock, most: usize, timeout: Duration) -> Self {
+        Self {
+            source,
+            clock,
+            connections: VecDeque::with_capacity(most),
             most: most.max(1),
             timeout,
             last_poll: None,
             rejected: VecDeque::new(),
             challenges: RandomState::new(),
             challenged: 0,
-        })
+        }
     }
 
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+    /// Address of the socket; `None` if the connections are those of the program.
+    pub(crate) fn address(&self) -> Option<io::Result<SocketAddr>> {
+        match &self.source {
+            Source::Socket(socket) => Some(socket.local_addr()),
+            Source::Program(_) => None,
+        }
+    }
+
+    pub(crate) const fn clock(&self) -> ConversationClock {
+        self.clock
+    }
+
+    /// Adds a connection of the program, if this listener is for them. A connection above the maximum is closed.
+    pub(crate) fn add(&mut self, connection: Box<dyn JoinConnection>, peer: SocketAddr) {
+        if let Source::Program(waiting) = &mut self.source
+            && waiting.len() < MAX_WAITING
+        {
+            waiting.push_back((connection, peer));
+        }
     }
 
     pub(crate) fn next_rejected(&mut self) -> Option<Rejected> {
@@ -132,8 +187,8 @@ impl Listener {
     }
 
     /// Accepts connections and advances the existing ones. Never waits.
-    pub(crate) fn poll(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> usize {
-        if self.last_poll.is_some_and(|last_poll| now.saturating_duration_since(last_poll) < POLL_INTERVAL) {
+    pub(crate) fn poll(&mut self, now: Duration, admission: &mut dyn AdmissionControl) -> usize {
+        if self.last_poll.is_some_and(|last_poll| now.saturating_sub(last_poll) < POLL_INTERVAL) {
             return 0;
         }
         self.last_poll = Some(now);
@@ -156,29 +211,25 @@ impl Listener {
         work
     }
 
-    fn accept(&mut self, now: Instant) -> usize {
+    fn accept(&mut self, now: Duration) -> usize {
         for count in 0..ACCEPTS_PER_POLL {
             if self.connections.len() >= self.most {
                 // The oldest connection without a first message is replaced; otherwise one that has had an offer for a long time.
                 let offered = self.timeout / OFFER_TIMEOUT_DIVISOR;
                 let silent = self.connections.iter().position(|line| {
-                    matches!(line.stage, Stage::Hello)
-                        && now.saturating_duration_since(line.since) >= HELLO_GRACE
+                    matches!(line.stage, Stage::Hello) && now.saturating_sub(line.since) >= HELLO_GRACE
                 });
                 let hesitating = || {
                     self.connections.iter().position(|line| {
-                        matches!(line.stage, Stage::Join(..))
-                            && now.saturating_duration_since(line.heard) >= offered
+                        matches!(line.stage, Stage::Join(..)) && now.saturating_sub(line.heard) >= offered
                     })
                 };
                 let evicted = silent.or_else(hesitating).and_then(|at| self.connections.remove(at));
                 let Some(evicted) = evicted else { return count };
                 self.reject(evicted.peer, "it sent nothing while other connections waited".to_owned());
             }
-            // An error here means that one connection has closed already, or that this process has no file descriptors left: the next poll
-            // tries again.
-            let Ok((socket, peer)) = self.socket.accept() else { return count };
-            match MessageConnection::new(socket) {
+            let Some((peer, line)) = self.source.accept() else { return count };
+            match line {
                 Ok(line) => {
                     self.challenged = self.challenged.wrapping_add(1);
                     self.connections.push_back(Connection {
@@ -186,7 +237,7 @@ impl Listener {
                         peer,
                         since: now,
                         heard: now,
-                        until: now + self.timeout,
+                        until: now.saturating_add(self.timeout),
                         challenge: self.challenges.hash_one(self.challenged),
                         stage: Stage::Hello,
                         refused: None,
@@ -203,7 +254,7 @@ impl Connection {
     /// Advances the conversation. Returns whether a message was received; `None` if the conversation has ended normally.
     fn advance(
         &mut self,
-        now: Instant,
+        now: Duration,
         admission: &mut dyn AdmissionControl,
     ) -> Result<Option<bool>, String> {
         let mut moved = false;
@@ -248,7 +299,7 @@ impl Connection {
     }
 
     /// Asks for the decision about a received join. Returns whether there is one.
-    fn decide(&mut self, now: Instant, admission: &mut dyn AdmissionControl) -> bool {
+    fn decide(&mut self, now: Duration, admission: &mut dyn AdmissionControl) -> bool {
         let Stage::Verdict(hello, join, visit) = &mut self.stage else { return false };
         match admission.admit(hello, join, visit) {
             Verdict::Accepted(accepted) => {
@@ -257,7 +308,9 @@ impl Connection {
             }
             Verdict::Refused(refusal) => self.refuse(refusal),
             // Before the time limit, so that the reason arrives before the other side gives up.
-            Verdict::Pending if now >= self.until - self.until.saturating_duration_since(self.since) / 4 => {
+            Verdict::Pending
+                if now >= self.until.saturating_sub(self.until.saturating_sub(self.since) / 4) =>
+            {
                 let text = format!(
                     "node {} already is a subscriber, and the check whether that one is still running has not finished: try again",
                     hello.node

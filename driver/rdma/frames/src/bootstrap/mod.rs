@@ -1,4 +1,5 @@
-//! Bootstrap of a subscriber: a short conversation with the publisher over TCP, which is closed before the first frame.
+//! Bootstrap of a subscriber: a short conversation with the publisher over TCP, or over another connection that the program supplies
+//! ([`JoinConnection`]). It is closed before the first frame.
 //!
 //! ```text
 //! subscriber                                       publisher
@@ -21,6 +22,9 @@ mod listener;
 
 use std::io;
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use fpga_rdma::Endpoint;
 
 pub use client::BootstrapError;
 pub(crate) use client::{BootstrapClient, Step};
@@ -29,10 +33,38 @@ pub(crate) use listener::{AdmissionControl, JoinState, Listener, Verdict};
 pub use fpga_frames_wire::messages as wire;
 use wire::{Inbox, MAX_MESSAGE, Message, MessageError};
 
+/// Connection of a subscriber with its publisher: an ordered, reliable stream of bytes. A read without bytes and a write without space
+/// return [`io::ErrorKind::WouldBlock`]; a read returns 0 once the peer has closed the connection. Dropping it closes it.
+pub trait JoinConnection: io::Read + io::Write + core::fmt::Debug + Send + Sync {}
+
+impl<T: io::Read + io::Write + core::fmt::Debug + Send + Sync> JoinConnection for T {}
+
+/// Clock of a conversation's time limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ConversationClock {
+    /// The clock of the endpoint, for connections of the program.
+    Endpoint,
+    /// The wall clock since this time, for sockets: the other side is another process, and virtual time may stand still meanwhile.
+    Wall(Instant),
+}
+
+impl ConversationClock {
+    pub(crate) fn wall() -> Self {
+        Self::Wall(Instant::now())
+    }
+
+    pub(crate) fn now(self, endpoint: &Endpoint) -> Duration {
+        match self {
+            Self::Endpoint => endpoint.now(),
+            Self::Wall(start) => start.elapsed(),
+        }
+    }
+}
+
 /// Non-blocking connection.
 #[derive(Debug)]
 struct MessageConnection {
-    socket: TcpStream,
+    stream: Box<dyn JoinConnection>,
     inbox: Inbox,
     outbox: Vec<u8>,
 }
@@ -47,21 +79,25 @@ enum ConnectionError {
 }
 
 impl MessageConnection {
-    fn new(socket: TcpStream) -> io::Result<Self> {
+    fn new(stream: Box<dyn JoinConnection>) -> Self {
+        Self { stream, inbox: Inbox::default(), outbox: Vec::new() }
+    }
+
+    fn of_socket(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         // Four short messages, and each one is waited for.
         socket.set_nodelay(true)?;
-        Ok(Self { socket, inbox: Inbox::default(), outbox: Vec::new() })
+        Ok(Self::new(Box::new(socket)))
     }
 
     fn send(&mut self, message: &Message) {
         self.outbox.extend(message.encode());
     }
 
-    /// Writes the queued bytes as far as the socket accepts them. Returns whether the queue is empty.
+    /// Writes the queued bytes as far as the connection accepts them. Returns whether the queue is empty.
     fn flush(&mut self) -> Result<bool, ConnectionError> {
         while !self.outbox.is_empty() {
-            match io::Write::write(&mut self.socket, &self.outbox) {
+            match self.stream.write(&self.outbox) {
                 Ok(0) => return Err(ConnectionError::Closed),
                 Ok(count) => drop(self.outbox.drain(..count)),
                 Err(error) => return would_block(error).map(|()| false),
@@ -74,7 +110,7 @@ impl MessageConnection {
     fn discard(&mut self, most: usize) {
         let mut bytes = [0; 256];
         for _ in 0..most.div_ceil(bytes.len()) {
-            match io::Read::read(&mut self.socket, &mut bytes) {
+            match self.stream.read(&mut bytes) {
                 Ok(1..) => {}
                 _ => break,
             }
@@ -87,7 +123,7 @@ impl MessageConnection {
         loop {
             let wanted = self.inbox.wanted().clamp(1, MAX_MESSAGE);
             let free = bytes.get_mut(..wanted).unwrap_or_default();
-            match io::Read::read(&mut self.socket, free) {
+            match self.stream.read(free) {
                 Ok(0) => return Err(ConnectionError::Closed),
                 Ok(count) => {
                     let taken = self.inbox.take(bytes.get(..count).unwrap_or_default());

@@ -1,7 +1,5 @@
 //! Admission of subscribers.
 
-use std::time::Instant;
-
 use fpga_driver::{CardAddr, CardRange, NodeId};
 use fpga_rdma::RemoteRegion;
 
@@ -19,13 +17,17 @@ fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refusal> {
 impl Publisher {
     /// Advances the conversations with nodes that want to join.
     pub(super) fn poll_joins(&mut self) -> usize {
-        let Some(mut listener) = self.listener.take() else { return 0 };
-        let mut work = listener.poll(Instant::now(), self);
-        while let Some(rejected) = listener.next_rejected() {
-            work += 1;
-            self.event(PublisherEvent::Rejected { peer: rejected.peer, reason: rejected.reason });
+        let mut listeners = core::mem::take(&mut self.listeners);
+        let mut work = 0;
+        for listener in &mut listeners {
+            let now = listener.clock().now(&self.endpoint);
+            work += listener.poll(now, self);
+            while let Some(rejected) = listener.next_rejected() {
+                work += 1;
+                self.event(PublisherEvent::Rejected { peer: rejected.peer, reason: rejected.reason });
+            }
         }
-        self.listener = Some(listener);
+        self.listeners = listeners;
         work
     }
 

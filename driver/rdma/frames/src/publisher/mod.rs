@@ -29,7 +29,7 @@ use fpga_driver::{C2hChannel, Card, ChannelOptions, DmaBuffer, H2cChannel, NodeI
 use fpga_rdma::{Endpoint, SendTicket};
 
 use crate::blocks::{BLOCK, FrameHeader};
-use crate::bootstrap::Listener;
+use crate::bootstrap::{JoinConnection, Listener};
 use crate::error::{InternalErrors, PublishError, PublisherError, TakeError};
 use crate::geometry::{Geometry, GeometryError, Layout};
 use crate::idle::IdleBackoff;
@@ -129,7 +129,8 @@ enum Purpose {
 /// If it is dropped, it leaves without notice, and accepted frames may not arrive: [`close`](Self::close) ends the stream in order.
 #[derive(Debug)]
 pub struct Publisher {
-    listener: Option<Listener>,
+    /// For sockets, and for connections of the program.
+    listeners: Vec<Listener>,
     // In drop order: the engines stop before the memory that they read is freed.
     h2c: H2cChannel,
     c2h: C2hChannel,
@@ -210,7 +211,7 @@ impl Publisher {
         let credits = card.buffer(places * BLOCK)?;
         let stream = u64::from(endpoint.incarnation().get()) << 32 | u64::from(endpoint.node().get());
         Ok(Self {
-            listener: None,
+            listeners: Vec::new(),
             h2c,
             c2h,
             endpoint,
@@ -254,9 +255,25 @@ impl Publisher {
         };
         let listener = Listener::bind(address, self.options.conversations, self.options.patience);
         let listener = listener.map_err(failed)?;
-        let bound = listener.address().map_err(failed)?;
-        self.listener = Some(listener);
+        let bound = listener.address().transpose().map_err(failed)?.unwrap_or(address);
+        self.listeners.retain(|listener| listener.address().is_none());
+        self.listeners.push(listener);
         Ok(bound)
+    }
+
+    /// Begins the conversation with a subscriber that joins over a connection of the program ([`Subscriber::begin_join_over`]). Events name
+    /// it `peer`. Its time limits are those of [`PublisherOptions`], by the endpoint's clock.
+    ///
+    /// [`Subscriber::begin_join_over`]: crate::Subscriber::begin_join_over
+    pub fn accept(&mut self, connection: Box<dyn JoinConnection>, peer: SocketAddr) {
+        if self.listeners.iter().all(|listener| listener.address().is_some()) {
+            let listener = Listener::of_program(self.options.conversations, self.options.patience);
+            self.listeners.push(listener);
+        }
+        // A listener for sockets ignores it.
+        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.address().is_none()) {
+            listener.add(connection, peer);
+        }
     }
 
     /// Node of the publisher.

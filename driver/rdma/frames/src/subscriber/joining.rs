@@ -1,7 +1,7 @@
 //! Joining a stream.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fpga_driver::{CardAddr, NodeId};
 use fpga_rdma::{Endpoint, RemoteRegion};
@@ -9,7 +9,7 @@ use fpga_rdma::{Endpoint, RemoteRegion};
 use super::{StreamParameters, Subscriber, SubscriberOptions};
 use crate::blocks::BLOCK_BYTES;
 use crate::bootstrap::wire::{Accepted, Hello, Join, Offer, Window};
-use crate::bootstrap::{BootstrapClient, Step};
+use crate::bootstrap::{BootstrapClient, ConversationClock, JoinConnection, Step};
 use crate::error::JoinError;
 use crate::geometry::{Geometry, GeometryError};
 use crate::publisher::MAX_UNREAD_STATUSES;
@@ -19,7 +19,7 @@ use fpga_frames_wire::Sequence;
 /// Number of events of a status, which is a transfer of one segment.
 const STATUS_EVENTS: u64 = 3;
 
-/// Interval in which a node that joins looks whether its card is present. On the wall clock, as the conversation: virtual time may stand still.
+/// Interval in which a node that joins looks whether its card is present, by the clock of the conversation.
 const PRESENCE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Bootstrap conversation with a publisher that never blocks: for programs that drive both sides.
@@ -31,8 +31,9 @@ pub struct Joining {
     options: SubscriberOptions,
     endpoint: Option<Endpoint>,
     stream_parameters: Option<StreamParameters>,
+    clock: ConversationClock,
     /// Time of the last look whether the card is present.
-    looked: Instant,
+    looked: Duration,
 }
 
 /// Checks that the event ring holds the events of all slots and of everything else, so that a program that does not poll for a while loses
@@ -52,19 +53,47 @@ fn check_events(endpoint: &Endpoint, geometry: &Geometry, slots: u32, segment: u
     Ok(())
 }
 
+/// Checks the options, and returns the first message.
+fn check_options(endpoint: &Endpoint, options: &SubscriberOptions) -> Result<Hello, JoinError> {
+    if !crate::possible_slots(options.slots) {
+        let card = endpoint.card().name().to_owned();
+        return Err(JoinError::Geometry { card, cause: GeometryError::Slots { slots: options.slots } });
+    }
+    Ok(Hello { node: endpoint.node().get(), incarnation: endpoint.incarnation().get() })
+}
+
 impl Joining {
     pub(super) fn begin(
         endpoint: Endpoint,
         address: SocketAddr,
         options: SubscriberOptions,
     ) -> Result<Self, JoinError> {
-        if !crate::possible_slots(options.slots) {
-            let card = endpoint.card().name().to_owned();
-            return Err(JoinError::Geometry { card, cause: GeometryError::Slots { slots: options.slots } });
-        }
-        let hello = Hello { node: endpoint.node().get(), incarnation: endpoint.incarnation().get() };
-        let talk = BootstrapClient::begin(address, hello, options.patience, Instant::now())?;
-        Ok(Self { talk, options, endpoint: Some(endpoint), stream_parameters: None, looked: Instant::now() })
+        let hello = check_options(&endpoint, &options)?;
+        let clock = ConversationClock::wall();
+        let talk = BootstrapClient::begin(address, hello, options.patience, clock.now(&endpoint))?;
+        Ok(Self::with(endpoint, talk, options, clock))
+    }
+
+    pub(super) fn begin_over(
+        endpoint: Endpoint,
+        connection: Box<dyn JoinConnection>,
+        publisher: SocketAddr,
+        options: SubscriberOptions,
+    ) -> Result<Self, JoinError> {
+        let hello = check_options(&endpoint, &options)?;
+        let now = endpoint.now();
+        let talk = BootstrapClient::begin_over(connection, publisher, hello, options.patience, now);
+        Ok(Self::with(endpoint, talk, options, ConversationClock::Endpoint))
+    }
+
+    fn with(
+        endpoint: Endpoint,
+        talk: BootstrapClient,
+        options: SubscriberOptions,
+        clock: ConversationClock,
+    ) -> Self {
+        let looked = clock.now(&endpoint);
+        Self { talk, options, endpoint: Some(endpoint), stream_parameters: None, clock, looked }
     }
 
     /// Whether the publisher has not answered yet.
@@ -74,7 +103,9 @@ impl Joining {
 
     /// Starts the conversation again after the publisher closed the connection without an answer. Connects, which may block.
     pub(super) fn reconnect(&mut self, timeout: Duration) -> Result<(), JoinError> {
-        self.talk = self.talk.reconnect(timeout, Instant::now())?;
+        if let Some(endpoint) = &self.endpoint {
+            self.talk = self.talk.reconnect(timeout, self.clock.now(endpoint))?;
+        }
         Ok(())
     }
 
@@ -97,12 +128,13 @@ impl Joining {
     /// # Errors
     /// See [`JoinError`]. The endpoint is closed in this case.
     pub fn poll(&mut self) -> Result<Option<Subscriber>, JoinError> {
-        let now = Instant::now();
+        let Some(endpoint) = &self.endpoint else {
+            return Err(JoinError::Offer { node: NodeId::ANY, what: "a second acceptance" });
+        };
+        let now = self.clock.now(endpoint);
         match self.talk.poll(now)? {
             Step::Nothing => {
-                if let Some(endpoint) = &self.endpoint
-                    && now.saturating_duration_since(self.looked) >= PRESENCE_INTERVAL
-                {
+                if now.saturating_sub(self.looked) >= PRESENCE_INTERVAL {
                     self.looked = now;
                     endpoint.check_card().map_err(super::SubscriberError::from)?;
                 }

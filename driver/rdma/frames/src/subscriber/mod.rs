@@ -23,7 +23,7 @@ use fpga_driver::{C2hChannel, ChannelOptions, DmaBuffer, Error, H2cChannel, Node
 use fpga_rdma::{Endpoint, RegionHandle, RemoteRegion};
 
 use crate::blocks::{BLOCK, BLOCK_BYTES, StatusBlock};
-use crate::bootstrap::BootstrapError;
+use crate::bootstrap::{BootstrapError, JoinConnection};
 use crate::error::{InternalErrors, JoinError, LocalError, RemoteError, SubscriberError};
 use crate::geometry::{Geometry, Layout};
 use crate::idle::IdleBackoff;
@@ -167,6 +167,20 @@ impl Subscriber {
         options: SubscriberOptions,
     ) -> Result<Joining, JoinError> {
         Joining::begin(endpoint, address, options)
+    }
+
+    /// As [`begin_join`](Self::begin_join), over a connection of the program that leads to the publisher
+    /// ([`Publisher::accept`](crate::Publisher::accept)); errors name it `publisher`. The time limit is by the endpoint's clock.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn begin_join_over(
+        endpoint: Endpoint,
+        connection: Box<dyn JoinConnection>,
+        publisher: SocketAddr,
+        options: SubscriberOptions,
+    ) -> Result<Joining, JoinError> {
+        Joining::begin_over(endpoint, connection, publisher, options)
     }
 
     fn new(

@@ -6,6 +6,7 @@
 mod bad_input;
 mod batches;
 pub(crate) mod bed;
+mod connections;
 mod delivery;
 mod drop_and_abort;
 mod errata;
