@@ -47,4 +47,6 @@ pub use publisher::{
     PublisherStatistics, SubscriberId, SubscriberSet, SubscriberStatistics, SubscriberView, TooLong,
 };
 pub use retries::RetriedTransfer;
-pub use subscriber::{Event, Joining, ReceivedFrame, Subscriber, SubscriberCounts, SubscriberOptions};
+pub use subscriber::{
+    Event, Joining, Leaving, ReceivedFrame, Subscriber, SubscriberCounts, SubscriberOptions,
+};

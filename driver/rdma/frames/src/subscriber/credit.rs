@@ -160,28 +160,60 @@ impl Subscriber {
     /// # Errors
     /// [`SubscriberError::TimedOut`] if the publisher does not accept it within `timeout`, and others, also if the endpoint's wait was
     /// cancelled ([`Endpoint::set_cancellation`](fpga_rdma::Endpoint::set_cancellation)). The subscriber has left in any case.
-    pub fn leave(mut self, timeout: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
+    pub fn leave(self, timeout: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
+        let mut leaving = self.begin_leave();
+        let began = leaving.0.endpoint.now();
+        let limit = began.saturating_add(timeout);
+        loop {
+            if let Some(counts) = leaving.poll()? {
+                return Ok(counts);
+            }
+            let Leaving(subscriber) = &mut leaving;
+            let waited = subscriber.endpoint.now().saturating_sub(began);
+            subscriber.endpoint.check_cancelled(waited).map_err(LocalError::from)?;
+            if subscriber.endpoint.now() >= limit {
+                return Err(SubscriberError::TimedOut { waited: timeout });
+            }
+            subscriber.back_off();
+        }
+    }
+
+    /// Begins to leave the stream, as [`leave`](Self::leave), without waiting.
+    pub fn begin_leave(mut self) -> Leaving {
         self.departure.requested = self.status.ended.is_none();
         if let (false, Some(ticket)) = (self.departure.requested, self.credit.ticket) {
             // The publisher may be gone, so that no acknowledgement comes.
             self.endpoint.cancel(ticket);
         }
-        let began = self.endpoint.now();
-        let limit = began.saturating_add(timeout);
-        loop {
-            self.drive()?;
-            self.frames.ready.clear();
-            if self.departure.done == self.departure.requested && self.is_idle() {
-                break;
-            }
-            let waited = self.endpoint.now().saturating_sub(began);
-            self.endpoint.check_cancelled(waited).map_err(LocalError::from)?;
-            if self.endpoint.now() >= limit {
-                return Err(SubscriberError::TimedOut { waited: timeout });
-            }
-            self.back_off();
+        Leaving(self)
+    }
+}
+
+/// Departure of a subscriber that never blocks. Dropping it ends the subscription without notice and closes the endpoint.
+#[derive(Debug)]
+#[must_use = "the publisher is notified by `poll`"]
+pub struct Leaving(Subscriber);
+
+impl Leaving {
+    /// Advances the departure. Returns the statistics once the subscriber has left: the publisher's card accepted the notification, the
+    /// write permission is revoked, and nothing is in flight. Never waits.
+    ///
+    /// # Errors
+    /// As [`Subscriber::leave`], without the time limit.
+    pub fn poll(&mut self) -> Result<Option<super::SubscriberCounts>, SubscriberError> {
+        let Self(subscriber) = self;
+        subscriber.drive()?;
+        subscriber.frames.ready.clear();
+        if subscriber.departure.done != subscriber.departure.requested || !subscriber.is_idle() {
+            return Ok(None);
         }
-        self.endpoint.close_region(&self.stream_parameters.window)?;
-        Ok(self.counts)
+        subscriber.endpoint.close_region(&subscriber.stream_parameters.window)?;
+        Ok(Some(subscriber.counts))
+    }
+
+    /// The endpoint, for listings and counters.
+    #[must_use]
+    pub const fn endpoint(&self) -> &fpga_rdma::Endpoint {
+        &self.0.endpoint
     }
 }

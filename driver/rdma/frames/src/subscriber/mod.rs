@@ -32,6 +32,7 @@ use crate::retries::{RetriedTransfer, RetryBackoff};
 use fpga_frames_wire::Arrivals;
 use fpga_frames_wire::{GapDetector, Sequence};
 
+pub use credit::Leaving;
 pub use frame::ReceivedFrame;
 pub use joining::Joining;
 pub(crate) use options::DEFAULT_MAX_SILENCE;

@@ -64,7 +64,7 @@ fn conversation_over_program_connection_times_out_by_endpoint_clock() {
     far.set_nonblocking(true).unwrap();
     bed.publisher.accept(Box::new(far), bed.address);
     bed.publisher.poll().unwrap();
-    let mut rejected = |bed: &mut TestBed, span: Duration| {
+    let rejected = |bed: &mut TestBed, span: Duration| {
         bed.network.advance(Nanos::from(span));
         bed.publisher.poll().unwrap();
         let events = std::iter::from_fn(|| bed.publisher.next_event());
