@@ -26,7 +26,7 @@ struct Arguments {
     /// Number of threads [default: CPUs]
     #[arg(long)]
     threads: Option<usize>,
-    /// Run the worlds of one kind alone: transfers or messages
+    /// Run the worlds of one kind alone: transfers, messages, or streams, which do not run without it
     #[arg(long)]
     only: Option<String>,
     /// Number of failures after which no further world begins

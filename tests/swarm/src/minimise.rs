@@ -15,6 +15,7 @@ pub fn run(plan: &Plan) -> Result<Outcome, Violation> {
     match plan.work {
         Work::Transfers => crate::world::run(plan),
         Work::Messages(_) => crate::messages::run(plan),
+        Work::Streams(_) => crate::streams::run(plan),
     }
 }
 
@@ -49,8 +50,10 @@ impl Reduction {
         let mut plan = if is_basic { Plan::basic(self.seed) } else { Plan::of(self.seed) };
         if let Some(kept) = &self.actions {
             plan.actions.retain(|action| kept.contains(&action.number));
-            if let Work::Messages(messages) = &mut plan.work {
-                messages.calls.retain(|call| kept.contains(&call.number));
+            match &mut plan.work {
+                Work::Transfers => {}
+                Work::Messages(messages) => messages.calls.retain(|call| kept.contains(&call.number)),
+                Work::Streams(streams) => streams.acts.retain(|act| kept.contains(&act.number)),
             }
         }
         if let Some(kept) = &self.faults {
@@ -138,6 +141,7 @@ pub fn minimise(failing: &Reduction, runs: usize) -> (Reduction, Option<Violatio
     best.actions = Some(match &whole.work {
         Work::Transfers => whole.actions.iter().map(|action| action.number).collect(),
         Work::Messages(messages) => messages.calls.iter().map(|call| call.number).collect(),
+        Work::Streams(streams) => streams.acts.iter().map(|act| act.number).collect(),
     });
     best.faults = Some(whole.faults.iter().map(|fault| fault.number).collect());
     loop {

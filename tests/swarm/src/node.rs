@@ -2,6 +2,8 @@
 
 mod counters;
 
+pub(crate) use counters::count_endpoint;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +91,11 @@ pub(crate) fn description(plan: &Plan, number: usize) -> CardDescription {
     ni.sending_contexts = cards.contexts;
     ni.commands = cards.commands;
     ni.event_push = cards.event_push;
+    if let Work::Streams(_) = plan.work {
+        // Two for each subscriber of a publisher.
+        ni.memory_windows = 18;
+        return card;
+    }
     if let Work::Messages(_) = plan.work {
         let peers = u16::try_from(plan.nodes).unwrap_or(u16::MAX);
         // Windows for hellos and for peers; 1.5 MiB for each peer, and the endpoint's part.
@@ -293,35 +300,41 @@ impl Node {
     /// [`Violation`].
     pub(crate) fn check_tables(&mut self) -> Checked {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let tables = open.end.tables();
-        let read = |error| failed("tables", error);
-        let registry = tables.registry_occupancy().map_err(read)?.0;
-        let escape = tables.escape_occupancy().map_err(read)?.0;
-        let (contexts, queued) = tables.sending_occupancy().map_err(read)?;
-        let mirror = (open.end.mirror().occupancy(), open.end.mirror().escape_occupancy());
-        let differences = open.end.check_mirror().map_err(read)?;
         let fault = open.end.next_mirror_fault();
-        check(
-            (registry, escape, contexts, queued, mirror) == (0, 0, 0, 0, (0, 0))
-                && differences.is_empty()
-                && fault.is_none()
-                && open.end.is_idle(),
-            || {
-                format!(
-                    "node {}: tables are not empty: registry {registry}, escape {escape}, contexts {contexts}, \
-                     queued {queued}, mirror {mirror:?} {differences:?} {fault:?}, idle {}, \
-                     transfers {:?}",
-                    self.number,
-                    open.end.is_idle(),
-                    open.end.transfers(),
-                )
-            },
-        )?;
+        check(fault.is_none(), || format!("node {}: {fault:?}", self.number))?;
+        check_endpoint(self.number, &open.end)?;
         let now = open.end.card().memory().stats();
         let same = (now.in_use, now.caller_areas, now.quarantined)
             == (open.start.in_use, open.start.caller_areas, open.start.quarantined);
         check(same, || format!("node {}: host memory is {now:?}, at the start {:?}", self.number, open.start))
     }
+}
+
+/// Checks that no table of node `number` has an entry, and that the mirror is that of the card.
+///
+/// # Errors
+/// [`Violation`].
+pub(crate) fn check_endpoint(number: usize, end: &Endpoint) -> Checked {
+    let tables = end.tables();
+    let read = |error| failed("tables", error);
+    let registry = tables.registry_occupancy().map_err(read)?.0;
+    let escape = tables.escape_occupancy().map_err(read)?.0;
+    let (contexts, queued) = tables.sending_occupancy().map_err(read)?;
+    let mirror = (end.mirror().occupancy(), end.mirror().escape_occupancy());
+    let differences = end.check_mirror().map_err(read)?;
+    check(
+        (registry, escape, contexts, queued, mirror) == (0, 0, 0, 0, (0, 0))
+            && differences.is_empty()
+            && end.is_idle(),
+        || {
+            format!(
+                "node {number}: tables are not empty: registry {registry}, escape {escape}, contexts {contexts}, \
+                 queued {queued}, mirror {mirror:?} {differences:?}, idle {}, transfers {:?}",
+                end.is_idle(),
+                end.transfers(),
+            )
+        },
+    )
 }
 
 /// Bytes of host memory from which node `number` sends.

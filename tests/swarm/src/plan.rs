@@ -11,6 +11,7 @@ use fpga_protocol::Nanos;
 
 pub use crate::choices::Timed;
 use crate::messages::plan::Messages;
+use crate::streams::plan::Streams;
 pub use network::{Cards, Conditions, Topology};
 
 /// First address of the memory from which a node sends.
@@ -187,6 +188,8 @@ pub enum Work {
     Transfers,
     /// Messages.
     Messages(Messages),
+    /// Frame streams.
+    Streams(Streams),
 }
 
 impl Work {
@@ -196,6 +199,7 @@ impl Work {
         match self {
             Self::Transfers => "transfers",
             Self::Messages(_) => "messages",
+            Self::Streams(_) => "streams",
         }
     }
 }
@@ -325,6 +329,7 @@ impl Plan {
         let lengths: Vec<u64> = match &self.work {
             Work::Transfers => self.actions.iter().map(|action| action.item.length()).collect(),
             Work::Messages(messages) => messages.calls.iter().map(|call| call.item.length()).collect(),
+            Work::Streams(streams) => streams.acts.iter().map(|act| act.item.length()).collect(),
         };
         // Requests, records, doorbells.
         let size = (0..self.nodes).map(|node| self.packet_size(node)).min().unwrap_or(1);

@@ -71,7 +71,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-bench", &["fpga-process"]),
     ("xtask", &["fpga-host", "fpga-process", "fpga-register-map"]),
     ("fpga-tests", &["fpga-diag", "fpga-frames", "fpgactl", "fpga-netsim"]),
-    ("fpga-swarm", &["fpga-diag", "fpga-messages", "fpga-netmodel"]),
+    ("fpga-swarm", &["fpga-diag", "fpga-frames", "fpga-messages", "fpga-netmodel"]),
     ("fpga-ni-tests", &["fpga-process", "fpga-rdma", "fpga-rtl"]),
     ("fpga-examples", &["fpga-c", "fpga-diag", "fpga-frames", "fpga-register-map", "fpga-rtl"]),
 ];

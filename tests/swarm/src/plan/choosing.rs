@@ -11,9 +11,12 @@ use super::{
 };
 use crate::choices::{Choices, mix};
 use crate::messages::plan::Messages;
+use crate::streams::plan::Streams;
 
 /// Maximum number of processes with messengers.
 const MAX_PROCESSES: usize = 6;
+/// Maximum number of publishers and subscribers.
+const MAX_STREAM_NODES: usize = 8;
 
 impl Plan {
     /// Plan of a seed.
@@ -23,6 +26,8 @@ impl Plan {
         plan.add_extras();
         if mix(seed ^ 0x4D53).is_multiple_of(3) {
             plan.choose_messages();
+        } else if mix(seed ^ 0x4652).is_multiple_of(4) {
+            plan.choose_streams();
         }
         plan
     }
@@ -88,6 +93,28 @@ impl Plan {
             messages.choose_gets(&mut gets);
         }
         self.work = Work::Messages(messages);
+    }
+
+    /// Makes the world one of frame streams.
+    fn choose_streams(&mut self) {
+        let mut choices = Choices::new(mix(self.seed ^ 0x4652_4D53));
+        self.actions.clear();
+        self.nodes = self.nodes.min(MAX_STREAM_NODES);
+        self.faults.retain(|fault| fault.item.fault.fits(self.nodes));
+        (self.limited, self.other_packet_size, self.clock_back) = (None, None, None);
+        // A subscriber's ring has space for the events of all its slots.
+        self.cards.event_entries = 1024;
+        // A join takes some milliseconds.
+        let busy = Nanos::from_millis(choices.within(4..20));
+        for fault in &mut self.faults {
+            fault.time = Nanos::new(choices.below(busy.get()));
+        }
+        self.faults.sort_by_key(|fault| fault.time);
+        let end = self.faults.iter().map(|fault| fault.time.saturating_add(fault.item.span)).max();
+        let end = end.unwrap_or(Nanos::ZERO).max(busy);
+        self.heal = if choices.one_in(2) { end } else { Nanos::new(1 + choices.below(end.get())) };
+        let streams = Streams::choose(&mut choices, self.nodes, self.cards.packet_size, busy);
+        self.work = Work::Streams(streams);
     }
 
     fn add_actions(&mut self, choices: &mut Choices, busy: Nanos) {
