@@ -194,6 +194,12 @@ impl Card {
         self.shared.backend.clock()
     }
 
+    /// Time since an arbitrary start, on the [clock](Self::clock) of the card's timeouts.
+    #[must_use]
+    pub fn now(&self) -> core::time::Duration {
+        core::time::Duration::from_nanos(self.shared.backend.now())
+    }
+
     /// Returns the card's access counters; `None` on real cards, which do not count.
     #[must_use]
     pub fn counters(&self) -> Option<AccessCounters> {

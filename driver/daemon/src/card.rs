@@ -100,8 +100,8 @@ impl SharedCard {
         self.receiving.get(usize::from(number)).map(lock)
     }
 
-    /// Continues what clients have left behind that have ended.
-    pub(crate) fn poll_streams(&self) {
+    /// Continues what clients have left behind that have ended. To be called from time to time.
+    pub fn poll_streams(&self) {
         for port in &self.sending {
             lock(port).poll();
         }

@@ -2,7 +2,7 @@
 //!
 //! A slot is a buffer and its transfer. It is free, in flight, or done until its view takes the result.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fpga_driver::errors::FaultCause;
 use fpga_driver::{Card, CardAddr, Channel, ChannelOptions, Direction, MemoryHandle, Ticket};
@@ -38,7 +38,8 @@ struct Transfer {
     length: usize,
     /// Transfers of one view that are executed in order, and none after one that has failed.
     chain: u64,
-    began: Instant,
+    /// Time of the submission on the card's clock.
+    began: Duration,
     submissions: u32,
 }
 
@@ -52,6 +53,7 @@ struct Slot {
 /// A channel with its slots.
 #[derive(Debug)]
 pub(crate) struct Lane {
+    card: Card,
     channel: Channel,
     memory: MemoryHandle,
     slots: [Slot; SLOTS],
@@ -64,7 +66,7 @@ impl Lane {
         let memory = channel.register_memory(card.registered_memory(SLOTS * BUFFER)?);
         let memory = memory.map_err(|refused| refused.error)?;
         let slots = [(); SLOTS].map(|()| Slot { state: State::Free, is_abandoned: false });
-        Ok(Self { channel, memory, slots, log: LogLimit::new("clients' transfers") })
+        Ok(Self { card: card.clone(), channel, memory, slots, log: LogLimit::new("clients' transfers") })
     }
 
     /// Number of free slots. The second half of them is for views without a transfer in flight.
@@ -103,7 +105,7 @@ impl Lane {
         chain: u64,
         submissions: u32,
     ) -> Result<Transfer, TransferRefused> {
-        let began = Instant::now();
+        let began = self.card.now();
         match self.channel.submit_at(self.memory, number * BUFFER, length, at) {
             Ok(ticket) => {
                 // Rings the doorbell, unless a run is in progress. A failure of the channel is found by the next poll.
@@ -175,10 +177,10 @@ impl Lane {
     }
 
     fn cancel_overdue(&mut self, timeout: Duration) {
-        let now = Instant::now();
+        let now = self.card.now();
         for number in 0..SLOTS {
             if let State::InFlight(transfer) = self.state(number)
-                && now.saturating_duration_since(transfer.began) > timeout
+                && now.saturating_sub(transfer.began) > timeout
             {
                 // The next poll finds its completion.
                 if let Err(error) = self.channel.cancel(transfer.ticket) {

@@ -15,6 +15,8 @@
 //! | waits for user interrupts | gets those of the card, as all clients that have enabled the line |
 //! | exits or is killed | ends with its connection, after the transfer in progress: the card never knows an address of a client's memory; its stream channels are free, and the rest of a packet that it was sending or receiving reaches no other client |
 //!
+//! Its threads call functions that a program can call instead of them: [`View::advance`], [`Forwarding::step`], [`SharedCard::poll_streams`].
+//!
 //! A view reaches no memory but its client's: the card transfers to and from buffers of the owner. The price is one copy.
 
 mod accesses;
@@ -32,4 +34,6 @@ mod view;
 
 pub use card::SharedCard;
 pub use error::ShareError;
+pub use interrupts::{Forwarding, Views};
 pub use server::{FIRST_CLIENT, Owner, OwnerError, OwnerOptions, ViewInterface};
+pub use view::View;

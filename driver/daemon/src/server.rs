@@ -10,18 +10,17 @@ use std::time::{Duration, Instant};
 
 use fpga_driver::errors::Cause;
 use fpga_driver::{Card, NodeId, SharedSocket};
+use fpga_sim::SimNetworkError;
 use fpga_sim::link::{Link, LinkError, LinkKey, Switch};
 use fpga_sim::served::{CardServer, Listener, ServeError, SocketFile};
-use fpga_sim::{SimNetwork, SimNetworkError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 
-use crate::accesses::ViewAccesses;
 use crate::card::SharedCard;
 use crate::error::ShareError;
 use crate::interrupts::{Views, forward};
-use crate::view::description;
+use crate::view::View;
 
 /// Interval at which the owner notices that its last client has gone.
 const CHECK: Duration = Duration::from_millis(100);
@@ -252,23 +251,15 @@ impl Owner {
     }
 
     /// Creates a view.
-    fn view(&self, number: u64) -> Result<(SimNetwork, Arc<ViewAccesses>), SimNetworkError> {
-        let info = self.card.card().info();
-        let interface = if info.ni.is_some() { self.options.interface } else { ViewInterface::Absent };
+    fn view(&self, number: u64) -> Result<View, SimNetworkError> {
+        let has_ni = self.card.card().info().ni.is_some();
+        let interface = if has_ni { self.options.interface } else { ViewInterface::Absent };
         let link = interface.open(&self.switch, self.options.link_key.clone()).unwrap_or_else(|error| {
             tracing::warn!(%error, "a client gets no network interface");
             None
         });
-        let accesses = Arc::new(ViewAccesses::new(Arc::clone(&self.card), number));
-        let design: Arc<ViewAccesses> = Arc::clone(&accesses);
-        let view = match link {
-            Some((node, link)) => SimNetwork::builder()
-                .card_with_design_beyond(description(info, Some(node)), design)
-                .link(link)
-                .build(),
-            None => SimNetwork::builder().card_with_design(description(info, None), design).build(),
-        };
-        Ok((view?, accesses))
+        let (node, link) = link.unzip();
+        View::new(&self.card, number, node, link)
     }
 
     /// Serves one client on a thread of its own.
@@ -279,15 +270,15 @@ impl Owner {
         ended: Sender<u64>,
         stop: BorrowedFd<'_>,
     ) -> Result<(), String> {
-        let (view, accesses) = self.view(number).map_err(|error| error.to_string())?;
+        let view = self.view(number).map_err(|error| error.to_string())?;
         let stop = stop.try_clone_to_owned().map_err(|error| error.to_string())?;
         let server = CardServer::accepted(connection, self.listener.path());
-        self.views.add(number, view.clone());
+        self.views.add(number, view.network().clone());
         let serving = move || {
-            if let Err(error) = server.run(&view, 0, stop.as_fd()) {
+            if let Err(error) = server.run(view.network(), 0, stop.as_fd()) {
                 tracing::warn!(%error, "a client is not served any more");
             }
-            accesses.end();
+            view.end();
             // After the owner's end there is no receiver.
             let _ = ended.send(number);
         };
