@@ -4,7 +4,7 @@
 use crate::stream::bed;
 
 use bed::TestBed;
-use fpga_frames::PublisherEvent;
+use fpga_frames::{Publisher, PublisherEvent};
 use fpga_pci::testing::CountingAllocator;
 
 fn run(bed: &mut TestBed, frames: u64) {
@@ -112,4 +112,18 @@ fn listener_unrelated_connection_costs_two_allocations() {
         bed.until("the client is rejected", disturbed);
     });
     assert!(allocations >= 2, "{allocations}");
+}
+
+/// Tickets of transfers that the card sends by itself have large slot numbers.
+#[test]
+fn publisher_on_sending_card_uses_little_memory() {
+    let network = fpga_sim::SimNetwork::builder().cards(2).build().unwrap();
+    let by_card = |options: &mut fpga_rdma::EndpointOptions| {
+        options.scheme = fpga_firmware::generated::Scheme::Selective;
+    };
+    let publisher = Publisher::new(bed::endpoint_with(&network, 0, 1, &by_card), bed::options()).unwrap();
+    let mut bed = TestBed::with_publisher(network, 1, publisher);
+    bed.try_join_with(0, bed::subscriber_options(), &by_card).unwrap();
+    let (peak, ()) = CountingAllocator::peak(|| run(&mut bed, 3));
+    assert!(peak < 4 << 20, "{peak} bytes");
 }

@@ -20,7 +20,7 @@ mod transfers;
 
 use std::time::Duration;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -152,8 +152,8 @@ pub struct Publisher {
     queue: VecDeque<Queued>,
     uploads: VecDeque<Upload>,
     ready: VecDeque<PendingSends>,
-    /// By the slot of the sender's ticket.
-    transfers: Vec<Option<(SendTicket, Purpose)>>,
+    /// By ticket. The slots of tickets are no indices: those of a sending card begin at 2^24.
+    transfers: HashMap<SendTicket, Purpose>,
     members: Box<[Option<SubscriberState>]>,
     members_made: u64,
     /// Buffer for the fetch of all credits; `None` while that is in progress.
@@ -228,7 +228,7 @@ impl Publisher {
             queue: VecDeque::with_capacity(slots.saturating_add(heap_slots.min(1 << 10))),
             uploads: VecDeque::with_capacity(slots + places),
             ready: VecDeque::with_capacity(slots),
-            transfers: Vec::new(),
+            transfers: HashMap::new(),
             members: (0..places).map(|_| None).collect(),
             members_made: 0,
             credits: Some(credits),

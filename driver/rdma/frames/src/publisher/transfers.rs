@@ -105,26 +105,14 @@ impl Publisher {
     }
 
     pub(super) fn note(&mut self, ticket: SendTicket, purpose: Purpose) {
-        let slot = usize::try_from(ticket.slot()).unwrap_or(usize::MAX);
-        if slot >= self.transfers.len() {
-            self.transfers.resize(slot + 1, None);
-        }
-        if let Some(place) = self.transfers.get_mut(slot) {
-            *place = Some((ticket, purpose));
-        }
+        self.transfers.insert(ticket, purpose);
     }
 
     pub(super) fn take_completions(&mut self) -> Result<usize, PublisherError> {
         let mut count = 0;
         while let Some(done) = self.endpoint.next_completion() {
             count += 1;
-            let slot = usize::try_from(done.ticket.slot()).unwrap_or(usize::MAX);
-            let place = self.transfers.get_mut(slot);
-            let Some((_, purpose)) =
-                place.and_then(|place| place.take_if(|(ticket, _)| *ticket == done.ticket))
-            else {
-                continue;
-            };
+            let Some(purpose) = self.transfers.remove(&done.ticket) else { continue };
             self.ended(purpose, &done)?;
         }
         Ok(count)

@@ -115,7 +115,15 @@ impl TestBed {
     /// Creates a bed in a network that has its cards.
     pub(crate) fn of(network: SimNetwork, subscribers: usize, options: PublisherOptions) -> Self {
         let endpoint = endpoint(&network, 0, 1);
-        let mut publisher = Publisher::new(endpoint, options).unwrap();
+        let mut bed = Self::with_publisher(network, subscribers, Publisher::new(endpoint, options).unwrap());
+        for number in 0..subscribers {
+            bed.join(number, subscriber_options());
+        }
+        bed
+    }
+
+    /// Creates a bed whose subscribers have not joined.
+    pub(crate) fn with_publisher(network: SimNetwork, subscribers: usize, mut publisher: Publisher) -> Self {
         let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut bed = Self {
             network,
@@ -129,9 +137,6 @@ impl TestBed {
             incarnation: 1,
         };
         bed.subscribers.resize_with(subscribers, || None);
-        for number in 0..subscribers {
-            bed.join(number, subscriber_options());
-        }
         bed
     }
 
