@@ -162,13 +162,13 @@ impl Subscriber {
     /// cancelled ([`Endpoint::set_cancellation`](fpga_rdma::Endpoint::set_cancellation)). The subscriber has left in any case.
     pub fn leave(self, timeout: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
         let mut leaving = self.begin_leave();
-        let began = leaving.0.endpoint.now();
+        let began = leaving.subscriber.endpoint.now();
         let limit = began.saturating_add(timeout);
         loop {
             if let Some(counts) = leaving.poll()? {
                 return Ok(counts);
             }
-            let Leaving(subscriber) = &mut leaving;
+            let subscriber = &mut leaving.subscriber;
             let waited = subscriber.endpoint.now().saturating_sub(began);
             subscriber.endpoint.check_cancelled(waited).map_err(LocalError::from)?;
             if subscriber.endpoint.now() >= limit {
@@ -185,35 +185,44 @@ impl Subscriber {
             // The publisher may be gone, so that no acknowledgement comes.
             self.endpoint.cancel(ticket);
         }
-        Leaving(self)
+        Leaving { subscriber: self, is_over: false }
     }
 }
 
 /// Departure of a subscriber that never blocks. Dropping it ends the subscription without notice and closes the endpoint.
 #[derive(Debug)]
 #[must_use = "the publisher is notified by `poll`"]
-pub struct Leaving(Subscriber);
+pub struct Leaving {
+    subscriber: Subscriber,
+    is_over: bool,
+}
 
 impl Leaving {
     /// Advances the departure. Returns the statistics once the subscriber has left: the publisher's card accepted the notification, the
-    /// write permission is revoked, and nothing is in flight. Never waits.
+    /// write permission is revoked, and nothing is in flight. Later calls poll the endpoint alone. Never waits.
     ///
     /// # Errors
     /// As [`Subscriber::leave`], without the time limit.
     pub fn poll(&mut self) -> Result<Option<super::SubscriberCounts>, SubscriberError> {
-        let Self(subscriber) = self;
+        let subscriber = &mut self.subscriber;
+        if self.is_over {
+            // The card's timers go on.
+            subscriber.endpoint.poll()?;
+            return Ok(Some(subscriber.counts));
+        }
         subscriber.drive()?;
         subscriber.frames.ready.clear();
         if subscriber.departure.done != subscriber.departure.requested || !subscriber.is_idle() {
             return Ok(None);
         }
         subscriber.endpoint.close_region(&subscriber.stream_parameters.window)?;
+        self.is_over = true;
         Ok(Some(subscriber.counts))
     }
 
     /// The endpoint, for listings and counters.
     #[must_use]
     pub const fn endpoint(&self) -> &fpga_rdma::Endpoint {
-        &self.0.endpoint
+        &self.subscriber.endpoint
     }
 }
