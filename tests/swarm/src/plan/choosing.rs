@@ -104,6 +104,8 @@ impl Plan {
         (self.limited, self.other_packet_size, self.clock_back) = (None, None, None);
         // A subscriber's ring has space for the events of all its slots.
         self.cards.event_entries = 1024;
+        // A publisher has an entry for each subscriber.
+        self.cards.destinations = None;
         // A join takes some milliseconds.
         let busy = Nanos::from_millis(choices.within(4..20));
         for fault in &mut self.faults {
@@ -113,7 +115,12 @@ impl Plan {
         let end = self.faults.iter().map(|fault| fault.time.saturating_add(fault.item.span)).max();
         let end = end.unwrap_or(Nanos::ZERO).max(busy);
         self.heal = if choices.one_in(2) { end } else { Nanos::new(1 + choices.below(end.get())) };
-        let streams = Streams::choose(&mut choices, self.nodes, self.cards.packet_size, busy);
+        let mut streams = Streams::choose(&mut choices, self.nodes, self.cards.packet_size, busy);
+        // Statuses, which precede frames, must not fill a card that sends one packet in a round trip.
+        let least = Nanos::from(self.round_trip() * 2 * u32::try_from(self.nodes).unwrap_or(1));
+        for source in &mut streams.sources {
+            source.heartbeat = source.heartbeat.max(least);
+        }
         self.work = Work::Streams(streams);
     }
 

@@ -2,7 +2,7 @@
 
 use fpga_protocol::Nanos;
 
-use super::node::{Choice, Role};
+use super::node::{Choice, Role, max_silence};
 use super::{World, end_limit};
 use crate::model::{Checked, Outcome, Violation, check};
 use crate::node::{check_endpoint, count_endpoint};
@@ -127,6 +127,27 @@ impl World<'_> {
 
     /// Waits until all nodes have joined and all frames have arrived, and publishes frames that must arrive.
     pub(super) fn probe(&mut self) -> Checked {
+        self.probe_rounds()?;
+        if self.work.rests {
+            let limit = self.now().saturating_add(Nanos::from(max_silence(self.plan) * 2));
+            while self.now() < limit {
+                self.turn(limit)?;
+            }
+            self.coverage.count("streams rest", 1);
+            self.probe_rounds()?;
+        }
+        // Frames that are in flight when the streams end.
+        for source in 0..self.work.sources.len() {
+            for _ in 0..4 {
+                self.probes += 1;
+                let now = self.now();
+                self.fill(source, (self.probes, self.work.sources[source].data, 0), now, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn probe_rounds(&mut self) -> Checked {
         let mut rounds = 0;
         self.until("joins and frames", end_limit(self.plan), |world| {
             if !world.join_all()? || !world.is_settled() || !world.is_delivered() && rounds > 0 {

@@ -36,7 +36,12 @@ const QUIET_POLL: Nanos = Nanos::from_millis(8);
 /// that is gone is detected, a join that waits for that ends, and another one follows.
 #[must_use]
 pub fn end_limit(plan: &Plan) -> Nanos {
+    let heartbeat = match &plan.work {
+        Work::Streams(work) => work.sources.iter().map(|source| source.heartbeat).max(),
+        _ => None,
+    };
     Nanos::from(plan.give_up() * 16 + plan.registry_timeout() * 2 + patience(plan) * 2 + plan.transmission())
+        .saturating_add(heartbeat.unwrap_or_default().saturating_mul(16))
         .saturating_add(Nanos::from_millis(2000))
 }
 
@@ -260,6 +265,11 @@ impl World<'_> {
                 continue;
             }
             let Some(stream) = self.streams[source].last_mut() else { return Ok(()) };
+            for view in publisher.subscribers() {
+                if let Some(member) = stream.members.iter_mut().find(|member| member.id == view.id) {
+                    member.failed = view.statistics.failed;
+                }
+            }
             let sequence = publisher.next_sequence().get();
             let next = stream.next();
             check(sequence == next, || format!("the next frame of {source} is {sequence}, not {next}"))?;

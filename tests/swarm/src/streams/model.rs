@@ -33,6 +33,8 @@ pub(super) struct Member {
     pub(super) in_flight: VecDeque<(u64, bool)>,
     /// Frames that were sent to it, and that it has reported as missed.
     pub(super) lost: u64,
+    /// Frames to it whose transfers have failed. It returns their slots before it reports them.
+    pub(super) failed: u64,
     /// Whether it has begun to leave.
     pub(super) is_leaving: bool,
     /// Its statistics when it was dropped.
@@ -84,7 +86,8 @@ impl Stream {
             // One that leaves returns the frames that it does not read.
             if is_sent && !member.is_leaving {
                 member.in_flight.push_back((sequence, false));
-                check(member.in_flight.len() <= member.slots as usize, || {
+                let most = u64::from(member.slots) + member.failed - member.lost.min(member.failed);
+                check(member.in_flight.len() as u64 <= most, || {
                     format!("frame {sequence} is sent to a subscriber without a free slot: {member:?}")
                 })?;
             }

@@ -165,7 +165,7 @@ impl Node {
         options.subscribers = source.subscribers;
         options.conversations = source.conversations;
         options.heartbeat = source.heartbeat.into();
-        options.max_silence = plan.give_up() * 2;
+        options.max_silence = max_silence(plan);
         options.patience = patience(plan);
         options.first_sequence = Sequence::new(source.sequence);
         options.first_position = source.position;
@@ -193,7 +193,7 @@ impl Node {
         options.slots = choice.slots;
         options.memory = Some(CardRange::new(CardAddr::new(POOL), end - POOL));
         options.patience = patience(plan);
-        options.max_silence = plan.give_up() * 2;
+        options.max_silence = max_silence(plan);
         let (near, far) = super::pipe::pipe();
         let joining = Subscriber::begin_join_over(endpoint, Box::new(near), address(choice.source), options)
             .map_err(|error| Violation(format!("join of {number}: {error}")))?;
@@ -260,4 +260,9 @@ fn fill(network: &SimNetwork, number: usize, start: u64, end: u64) {
 /// Time limit of a join: a node that has joined before is tried until it is given up.
 pub(super) fn patience(plan: &Plan) -> std::time::Duration {
     plan.give_up() * 6 + std::time::Duration::from_millis(50)
+}
+
+/// Time without a sign of life after which a subscriber or a publisher counts as failed.
+pub(super) fn max_silence(plan: &Plan) -> std::time::Duration {
+    plan.give_up() * 2
 }

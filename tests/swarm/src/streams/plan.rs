@@ -101,6 +101,8 @@ pub struct Streams {
     pub acts: Vec<Timed<Act>>,
     /// Whether the publishers close before the subscribers leave.
     pub closes_first: bool,
+    /// Whether nothing is published for longer than a silence that ends a subscription.
+    pub rests: bool,
 }
 
 impl Streams {
@@ -153,7 +155,7 @@ impl Streams {
         let timed = acts.map(|(number, (time, item))| Timed { number, time: Nanos::new(time), item });
         let mut acts: Vec<_> = timed.collect();
         acts.sort_by_key(|act| act.time);
-        Self { sources, acts, closes_first: choices.one_in(2) }
+        Self { sources, acts, closes_first: choices.one_in(2), rests: choices.one_in(4) }
     }
 }
 

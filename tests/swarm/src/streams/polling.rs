@@ -23,9 +23,11 @@ impl World<'_> {
         let trouble = self.outages.trouble(self.plan, (node, source), since, self.network.now());
         let was_impaired =
             self.healed.is_none_or(|healed| since < healed.saturating_add(self.plan.longest_way()));
+        // A transfer that waits for others is given up, if few packets fit into its time.
+        let is_far = self.plan.round_trip() * 50 >= self.plan.give_up();
         trouble.is_restarted
             || trouble.silence >= EXCUSE
-            || was_impaired && (trouble.is_harsh || trouble.lacks_answers)
+            || (was_impaired || is_far) && (trouble.is_harsh || trouble.lacks_answers)
     }
 
     /// Polls a process.
@@ -85,6 +87,7 @@ impl World<'_> {
                     since: now,
                     in_flight: std::collections::VecDeque::new(),
                     lost: 0,
+                    failed: 0,
                     is_leaving: false,
                     dropped: None,
                 });
@@ -166,20 +169,16 @@ impl World<'_> {
         let JoinError::Bootstrap(reason) = error else {
             return Err(Violation(format!("join of node {number}: {error}")));
         };
-        let members = || stream.members.iter().filter(|member| member.dropped.is_none());
         let (name, is_allowed) = match reason {
             BootstrapError::Refused { refusal, .. } => (
                 kind_of(&refusal.reason),
                 match refusal.reason {
-                    // Its former subscription was not dropped yet.
+                    // Former subscriptions may have been dropped since the refusal.
                     Reason::Taken => {
-                        members().any(|member| member.node == number)
+                        stream.members.iter().any(|member| member.node == number)
                             && !refusal.text.contains("accepts transfers")
                     }
-                    Reason::Full => {
-                        members().count() >= source.subscribers as usize
-                            || stream.members.len() >= 2 * source.subscribers as usize
-                    }
+                    Reason::Full => stream.members.len() >= source.subscribers as usize,
                     Reason::Closing => stream.is_closing,
                     _ => false,
                 },
