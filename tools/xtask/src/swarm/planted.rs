@@ -50,9 +50,17 @@ const MESSAGE: &str = "driver/rdma/messages/src/messenger/messages.rs";
 const LARGE: &str = "driver/rdma/messages/src/messenger/large.rs";
 const OUTGOING: &str = "driver/rdma/messages/src/messenger/outgoing.rs";
 const RESYNC: &str = "driver/rdma/src/resync.rs";
+const POOL: &str = "driver/rdma/frames/src/pool.rs";
+const PUBLISHER: &str = "driver/rdma/frames/src/publisher/mod.rs";
+const BATCHES: &str = "driver/rdma/frames/src/publisher/transfers.rs";
+const ADMISSION: &str = "driver/rdma/frames/src/publisher/admission.rs";
+const DRIVE: &str = "driver/rdma/frames/src/publisher/drive.rs";
+const FETCH: &str = "driver/rdma/frames/src/subscriber/fetch.rs";
+const CREDIT: &str = "driver/rdma/frames/src/subscriber/credit.rs";
+const SUBSCRIBER: &str = "driver/rdma/frames/src/subscriber/mod.rs";
 
 /// Their numbers count from 1.
-const FAULTS: [Fault; 38] = [
+const FAULTS: [Fault; 47] = [
     fault(
         "completed transfers are forgotten",
         UNEXPECTED,
@@ -191,6 +199,50 @@ const FAULTS: [Fault; 38] = [
     fault("credit of messages is returned more than once", PEER, "self.eager_freed -= returned", "()"),
     fault("receives complete with their first part", LARGE, "operation.arrived >= operation.length", "true"),
     fault("landing slots are written before they are copied", OUTGOING, "*writable = false", "()"),
+    fault(
+        "slots of frames are filled while they are sent",
+        POOL,
+        "slot.references == 0",
+        "slot.references <= 1",
+    ),
+    fault(
+        "frames in slots overtake those in ordinary memory",
+        PUBLISHER,
+        "!self.queue.is_empty() || matches!(queued.memory, FrameMemory::Heap(_))",
+        "matches!(queued.memory, FrameMemory::Heap(_))",
+    ),
+    fault("frames of distant slots share a transfer", BATCHES, "next.slot == last.slot + 1", "true"),
+    fault(
+        "joins again are refused without a probe",
+        ADMISSION,
+        "!member.probes.has_arrived(number)",
+        "false",
+    ),
+    fault("statuses that were read count as unread", DRIVE, "member.status_read(credit.heard)", "()"),
+    fault(
+        "frames that have failed are waited for",
+        FETCH,
+        "self.arrivals.settled(status.settled)",
+        "Ok::<u32, fpga_frames_wire::ArrivalError>(0)",
+    ),
+    fault(
+        "slots are returned while their frames are read",
+        CREDIT,
+        "self.arrivals.consumed()",
+        "self.arrivals.next()",
+    ),
+    fault(
+        "windows of subscribers that have left stay open",
+        CREDIT,
+        "subscriber.endpoint.close_region(&subscriber.stream_parameters.window)?",
+        "()",
+    ),
+    fault(
+        "frames missed at the end are not reported",
+        SUBSCRIBER,
+        "status.next == self.gaps.expected()",
+        "true",
+    ),
 ];
 
 /// Switch in the lowest package of the copy.
@@ -274,7 +326,7 @@ pub(super) fn run(root: &Path, numbers: &[usize], seconds: u64, seed: &str) -> R
     fs::copy(root.join("target/debug/fpga-swarm"), &program)
         .map_err(|source| SwarmError::Path { path: program.clone(), source })?;
     let mut missed = 0;
-    for (number, Fault { name, .. }) in (1..).zip(&FAULTS) {
+    for (number, Fault { name, file, .. }) in (1..).zip(&FAULTS) {
         if !numbers.is_empty() && !numbers.contains(&number) {
             continue;
         }
@@ -282,6 +334,10 @@ pub(super) fn run(root: &Path, numbers: &[usize], seconds: u64, seed: &str) -> R
         let mut swarm = Command::new(&program);
         swarm.env("FPGA_PLANTED", number.to_string()).args(["--failures", "1", "--seed", seed]);
         swarm.args(["--seconds", &seconds.to_string()]).stdout(std::process::Stdio::piped());
+        // Worlds of streams run only if they are asked for.
+        if file.starts_with("driver/rdma/frames") {
+            swarm.args(["--only", "streams"]);
+        }
         let failed = |source| SwarmError::Path { path: program.clone(), source };
         let mut child = swarm.spawn().map_err(failed)?;
         // A world that never ends is found as well.
